@@ -1,0 +1,32 @@
+"""The nouns: what flows from stage to stage. Frozen, free of torch, and importing nothing above."""
+
+from .base import SCHEMA_VERSION, Column, Noun, Request, digest, from_json, to_json
+from .bundle import Bundle
+from .finding import Finding, Findings
+from .graph import ControlFlow, LayerKind, ModuleNode, OpCall, OpGraph, Phase
+from .hardware import Cluster, Device, Link
+from .plan import Candidate, Estimate, Layout, Plan, Rejected
+from .record import LayoutRun, Output, RankRecord, RunRecord
+from .release import (
+    Attention,
+    FeedForward,
+    FileEntry,
+    Layer,
+    ModelSpec,
+    Release,
+    TensorGroup,
+    TensorTable,
+    WeightFamily,
+)
+from .results import Results, StageResult
+from .target import Engine, Target, TargetRequest
+from .verdict import Check, Divergence, LayerError, Verdict
+from .workload import Workload
+
+__all__ = [
+    "SCHEMA_VERSION", "Attention", "Bundle", "Candidate", "Check", "Cluster", "Column", "ControlFlow", "Device",
+    "Divergence", "Engine", "Estimate", "FeedForward", "FileEntry", "Finding", "Findings", "Layer", "LayerError",
+    "LayerKind", "Layout", "LayoutRun", "Link", "ModelSpec", "ModuleNode", "Noun", "OpCall", "OpGraph", "Output",
+    "Phase", "Plan", "RankRecord", "Rejected", "Release", "Request", "Results", "RunRecord", "StageResult", "Target", "TargetRequest",
+    "TensorGroup", "TensorTable", "Verdict", "WeightFamily", "Workload", "digest", "from_json", "to_json",
+]  # fmt: skip

@@ -1,0 +1,115 @@
+"""OpGraph: the operators that the model's own code runs, with shapes, for each phase."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from .base import Noun
+
+PhaseName = Literal["prefill", "decode"]
+
+
+class Phase(Noun, frozen=True, kw_only=True):
+    """One traced run of the model and what it came to."""
+
+    name: PhaseName
+    """prefill: `tokens` new tokens each; decode: one new token each against a cache of `context` tokens."""
+    batch: int
+    """Sequences."""
+    tokens: int
+    """New tokens of each sequence."""
+    context: int
+    """Tokens of each sequence already in the cache."""
+    flops: int
+    """Floating-point operations; a multiply-add counts two."""
+    bytes: int
+    """Bytes that the operators read and write, each counted by itself (no fusion)."""
+    operators: int
+    """Operator calls."""
+
+
+class OpCall(Noun, frozen=True, kw_only=True):
+    """One operator call, or `count` equal ones of the same module."""
+
+    op: str
+    """Operator, such as aten.mm."""
+    module: str
+    """Dotted path of the innermost module that was running; empty: the model itself."""
+    module_type: str
+    """Class name of that module."""
+    kind: str
+    """What an engineer calls it: linear, attention, norm, rotary, router, experts, embedding, elementwise, copy ..."""
+    count: int
+    """How often, with these shapes, in this module and phase."""
+    inputs: tuple[tuple[int, ...], ...]
+    """Shapes of the tensor arguments."""
+    outputs: tuple[tuple[int, ...], ...]
+    """Shapes of the tensor results."""
+    dtype: str
+    """dtype of the first tensor argument, such as bf16."""
+    flops: int
+    """Of all `count` calls together."""
+    bytes: int
+    """Read and written by all `count` calls together."""
+    phase: PhaseName
+    """The phase it belongs to."""
+
+
+class ControlFlow(Noun, frozen=True, kw_only=True):
+    """A place where the code asks for the value of a tensor."""
+
+    file: str
+    """Source file, below its package."""
+    line: int
+    """Line in that file."""
+    kind: str
+    """item, nonzero, equal ..."""
+    assumed: str
+    """The answer it was given."""
+    times: int
+    """How often it was asked."""
+    executed: bool
+    """True: seen while running; False: seen in the source only."""
+
+
+class ModuleNode(Noun, frozen=True, kw_only=True):
+    """One module of the model: the call tree in pre-order."""
+
+    path: str
+    """Dotted path; empty for the model itself."""
+    type: str
+    """Class name."""
+    parameters: int
+    """Parameters that the module owns itself, without its children."""
+
+
+class LayerKind(Noun, frozen=True, kw_only=True):
+    """Layers that have the same structure."""
+
+    kind: str
+    """Name made of the kinds of attention and feed-forward."""
+    layers: tuple[int, ...]
+    """Their indices."""
+
+
+class OpGraph(Noun, frozen=True, kw_only=True):
+    """All operators of the traced phases."""
+
+    parameters: int
+    """Parameters that the code declares, tied ones once."""
+    seconds: float
+    """What the trace took."""
+    phases: dict[str, Phase]
+    """Totals of each phase, by name."""
+    operators: tuple[OpCall, ...]
+    """In the order in which they were first called."""
+    modules: tuple[ModuleNode, ...]
+    """The module tree."""
+    control_flow: tuple[ControlFlow, ...]
+    """Where the code asks for the value of a tensor."""
+    missing: tuple[str, ...]
+    """Calls that could not be traced."""
+    layer_kinds: tuple[LayerKind, ...]
+    """Which layers are alike."""
+    source: str
+    """What was traced: the library's class or the release's own code, and its version."""

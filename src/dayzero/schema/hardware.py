@@ -1,0 +1,102 @@
+"""Device, Link and Cluster: what a plan is made for. Every figure has a source."""
+
+from __future__ import annotations
+
+import msgspec
+
+from dayzero.errors import TargetError
+
+from .base import Noun
+
+
+class Link(Noun, frozen=True, kw_only=True):
+    """One level of the network: the devices that it joins and how fast."""
+
+    name: str
+    """What it is, such as nvlink, pcie, infiniband, loopback."""
+    devices: int
+    """Devices that one domain of it joins; 0: all of the cluster."""
+    bandwidth: float
+    """Bytes a second that one device can send over it."""
+    latency: float
+    """Seconds that a small message takes."""
+    source: str
+    """Where the two figures are from."""
+
+
+class Device(Noun, frozen=True, kw_only=True):
+    """One accelerator, or one rank's share of a host."""
+
+    name: str
+    """Name that target files use."""
+    vendor: str
+    """Who makes it."""
+    arch: str
+    """Compiler's name of the architecture, such as sm_90 or gfx942."""
+    memory_bytes: int
+    """Memory of one device."""
+    memory_bandwidth: float
+    """Bytes a second."""
+    flops: dict[str, float]
+    """Dense matrix rate for each scheme (bf16, fp8, ...), operations a second, without sparsity."""
+    fp8: str | None = None
+    """Dialect of 8-bit floats: e4m3fn or e4m3fnuz; None: not supported or not known."""
+    efficiency: float | None = None
+    """Share of the stated rates that real kernels reach; 1.0 for measured rates; None: only the datasheet is known."""
+    op_overhead: float | None = None
+    """Seconds that one operator costs whatever its size; None: not known."""
+    process_bytes: int = 0
+    """Memory that a rank's process takes before any weight is loaded."""
+    links: tuple[Link, ...] = ()
+    """Levels inside one node, fastest first."""
+    sources: dict[str, str] = msgspec.field(default_factory=dict)
+    """For each figure: where it is from."""
+
+    def rate(self, scheme: str) -> float:
+        """Operations a second for weights of that scheme; a scheme without an entry computes in the widest known one
+        that is not narrower (4-bit weights on a device without 4-bit units compute in bf16)."""
+        for name in (scheme, *_COMPUTES_IN.get(scheme, ()), "bf16", "f16", "f32"):
+            if name in self.flops:
+                return self.flops[name]
+        raise TargetError(f"device {self.name} states no rate for {scheme}", "add it to flops, with its source")
+
+
+_COMPUTES_IN = {"mxfp4": ("mxfp8", "fp8"), "nvfp4": ("fp8",), "mxfp8": ("fp8",)}
+
+
+class Cluster(Noun, frozen=True, kw_only=True):
+    """Equal devices in equal nodes."""
+
+    device: Device
+    """The device."""
+    devices_per_node: int
+    """Devices in one node."""
+    nodes: int
+    """Nodes."""
+    memory_utilization: float
+    """Share of the device memory that weights, cache and activations may take together."""
+    network: Link | None
+    """What joins the nodes; None: one node, or not stated."""
+
+    @property
+    def world_size(self) -> int:
+        """Devices in all."""
+        return self.devices_per_node * self.nodes
+
+    @property
+    def usable_bytes(self) -> int:
+        """Bytes of one device that may be used."""
+        return int(self.device.memory_bytes * self.memory_utilization)
+
+    def link(self, devices: int) -> Link:
+        """The slowest link that a group of that many neighbouring devices needs. Raises TargetError if not stated."""
+        if devices > self.devices_per_node:
+            if self.network is None:
+                raise TargetError("the network between the nodes is not described",
+                                  "add network = {bandwidth = ..., latency = ...} to [cluster]")
+            return self.network
+        for link in self.device.links:
+            if link.devices == 0 or devices <= link.devices:
+                return link
+        raise TargetError(f"device {self.device.name} has no link that joins {devices} devices",
+                          "add links to the device, with their sources")

@@ -1,0 +1,175 @@
+"""Layout, Estimate and Plan: how the model is laid out on the cluster, what fits and how fast it should be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from dayzero.errors import LayoutError
+
+from .base import Noun
+
+DEGREES = ("tp", "pp", "ep", "dp", "cp")
+
+
+class Layout(Noun, frozen=True, kw_only=True):
+    """Parallel degrees. tp * pp * dp devices; ep spreads whole experts over tp * dp of them."""
+
+    tp: int = 1
+    """Tensor parallel: ranks that share each layer's matrices."""
+    pp: int = 1
+    """Pipeline parallel: stages that each hold some of the layers."""
+    ep: int = 1
+    """Expert parallel: groups of whole experts; an expert's width is split max(1, tp / ep) ways."""
+    dp: int = 1
+    """Data parallel: replicas of the attention part (and of all, when ep is 1), each with its own requests."""
+    cp: int = 1
+    """Context parallel: ranks, out of the tp group, that share one sequence's tokens."""
+    attention_tp: int = 0
+    """Ranks that share attention; 0 is read as `tp`."""
+
+    def __post_init__(self) -> None:
+        bad = [f"{name}={getattr(self, name)}" for name in DEGREES if getattr(self, name) < 1]
+        if bad or self.attention_tp < 0:
+            raise LayoutError(f"degrees start at 1: {', '.join(bad) or f'attention_tp={self.attention_tp}'}",
+                              "leave out what is not used, or write 1")
+        if (self.tp * self.dp) % self.ep:
+            raise LayoutError(f"ep={self.ep} does not divide the tp*dp={self.tp * self.dp} ranks of a stage",
+                              "take an ep that divides tp*dp")
+        if self.tp % self.attention_degree:
+            raise LayoutError(f"attention_tp={self.attention_tp} does not divide tp={self.tp}",
+                              "take an attention_tp that divides tp, or leave it out")
+
+    @property
+    def attention_degree(self) -> int:
+        """Ranks that share attention."""
+        return self.attention_tp or self.tp
+
+    @property
+    def expert_tp(self) -> int:
+        """Ways that one expert's width is split."""
+        return max(1, self.tp // self.ep)
+
+    @property
+    def world_size(self) -> int:
+        """Devices that the layout takes."""
+        return self.tp * self.pp * self.dp
+
+    @property
+    def text(self) -> str:
+        """`tp=2 pp=1 dp=2`: the degrees above 1, or `one device`."""
+        used = {name: getattr(self, name) for name in DEGREES if getattr(self, name) > 1}
+        if self.attention_degree != self.tp:
+            used["attention_tp"] = self.attention_tp
+        return " ".join(f"{name}={degree}" for name, degree in used.items()) or "one device"
+
+    def check_world(self, world_size: int) -> Layout:
+        """Itself. Raises LayoutError when it does not take exactly that many devices."""
+        if self.world_size != world_size:
+            raise LayoutError(f"tp*pp*dp = {self.tp}*{self.pp}*{self.dp} = {self.world_size} devices, "
+                              f"but there are {world_size}",
+                              "choose degrees that multiply to the number of devices, or change the cluster")
+        return self
+
+    @classmethod
+    def parse(cls, text: str) -> Layout:
+        """`"tp=2,pp=1"` -> Layout. Raises LayoutError with the word that is wrong."""
+        degrees: dict[str, int] = {}
+        for part in filter(None, text.replace(" ", ",").split(",")):
+            name, _, number = part.partition("=")
+            if name not in (*DEGREES, "attention_tp") or not number.isdecimal():
+                raise LayoutError(f"not a degree: {part!r}", "write it like tp=2,pp=1 with tp, pp, ep, dp, cp")
+            degrees[name] = int(number)
+        return cls(**degrees)
+
+
+class Estimate(Noun, frozen=True, kw_only=True):
+    """A predicted figure with the interval that it should lie in."""
+
+    value: float
+    """Best guess."""
+    low: float
+    """Lower end."""
+    high: float
+    """Upper end."""
+    unit: str
+    """s, tokens/s, B ..."""
+    source: str
+    """Measured, datasheet or formula, by the name that docs/numbers.md gives it."""
+
+
+class Candidate(Noun, frozen=True, kw_only=True):
+    """One legal layout with what it needs and how fast it should be."""
+
+    layout: Layout
+    """The degrees."""
+    fits: bool
+    """Whether every device has room."""
+    stages: tuple[tuple[int, int], ...]
+    """For each pipeline stage: first layer and one past the last."""
+    bytes_per_device: dict[str, int]
+    """Bytes on the fullest device by cause: weights, kv_cache, state, activations, logits, process, workspace."""
+    usable_bytes: int
+    """Bytes that one device may use."""
+    bytes_per_stage: tuple[dict[str, int], ...]
+    """The same for one device of each pipeline stage."""
+    max_sequences: int
+    """Sequences of full length that fit at the same time, over all replicas."""
+    ttft_s: Estimate
+    """Time to the first token of a prompt of the workload's length, alone on its replica."""
+    tpot_s: Estimate
+    """Time for each further token, at the workload's concurrency."""
+    tokens_per_s: Estimate
+    """Output tokens a second of the whole cluster while decoding at the workload's concurrency."""
+    decode_seconds: dict[str, float]
+    """`tpot_s` by cause: the kinds of operators, communication, overhead."""
+    prefill_seconds: dict[str, float]
+    """`ttft_s` by cause."""
+    limits: tuple[str, ...]
+    """What bounds it: memory bandwidth, matrix rate, a link, overhead; and what is not modelled."""
+    explanation: str
+    """Why it ranks where it does, in one or two sentences."""
+
+    @property
+    def need_bytes(self) -> int:
+        """Bytes on the fullest device."""
+        return sum(self.bytes_per_device.values())
+
+
+class Rejected(Noun, frozen=True, kw_only=True):
+    """A layout that does not work, and why."""
+
+    layout: Layout
+    """The degrees."""
+    rule: str
+    """Name of the preflight rule that it breaks."""
+    message: str
+    """What is the case."""
+
+
+class Plan(Noun, frozen=True, kw_only=True):
+    """The layouts for one release on one target, best first."""
+
+    candidates: tuple[Candidate, ...]
+    """Legal layouts, those that fit first, then by throughput."""
+    rejected: tuple[Rejected, ...]
+    """Layouts that break a rule; those that only lack memory are candidates with `fits` false."""
+    evaluated: int
+    """Layouts looked at."""
+    seconds: float
+    """What the search took."""
+    workload: dict[str, object]
+    """The workload that the figures are for."""
+    notes: tuple[str, ...] = ()
+    """What the figures leave out."""
+
+    @property
+    def best(self) -> Candidate | None:
+        """The first layout that fits, or None."""
+        return next((candidate for candidate in self.candidates if candidate.fits), None)
+
+
+def degrees(layout: Layout) -> Mapping[str, int]:
+    """The degrees as a mapping, in the order of DEGREES and then attention_tp."""
+    return msgspec.structs.asdict(layout)

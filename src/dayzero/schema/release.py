@@ -1,0 +1,255 @@
+"""Release: what a model hub serves, read once; and ModelSpec: what it says about the model.
+
+Tensors are held by pattern: K3's 497,220 tensors are 60 groups with a few integer columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+
+import msgspec
+
+from .base import Column, Noun
+
+ITEM_BITS = {
+    "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "BOOL": 8, "U8": 8, "I8": 8, "F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8,
+    "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8, "I16": 16, "U16": 16, "F16": 16, "BF16": 16, "I32": 32, "U32": 32, "F32": 32,
+    "C64": 64, "F64": 64, "I64": 64, "U64": 64,
+}  # fmt: skip
+"""Bits of one element, by the dtype names of the safetensors format."""
+
+
+class FileEntry(Noun, frozen=True, kw_only=True):
+    """One file of a release."""
+
+    name: str
+    """Path inside the release, with forward slashes."""
+    size: int
+    """Bytes on disk, or as the hub states them."""
+    origin: str
+    """Where it came from: a local path, a URL, or `card`."""
+    role: str
+    """What it is for: weights, index, config, code, tokenizer or other."""
+    sha256: str | None = None
+    """SHA-256 of the content in hex, as computed here; None: not computed."""
+    expected_sha256: str | None = None
+    """SHA-256 that the hub or a manifest states; None: nobody stated one."""
+
+
+class TensorGroup(Noun, frozen=True, kw_only=True):
+    """All tensors whose names follow one pattern and that have the same shape and dtype."""
+
+    pattern: str
+    """Tensor name with `{L}` for the first number in it (the layer) and `{E}` for an expert's number."""
+    shape: tuple[int, ...]
+    """Elements along each axis, as stored (packed formats store fewer than the matrix has)."""
+    dtype: str
+    """safetensors dtype name, such as BF16 or F8_E4M3."""
+    layer: Column
+    """Value of `{L}` for each tensor; -1 where the pattern has none."""
+    expert: Column
+    """Value of `{E}` for each tensor; -1 where the pattern has none."""
+    file: Column
+    """Index into `TensorTable.files`; -1: not on disk (a card)."""
+    start: Column
+    """First byte of the data, counted from the start of the file."""
+
+    @property
+    def count(self) -> int:
+        """Number of tensors."""
+        return len(self.layer)
+
+    @property
+    def tensor_bytes(self) -> int:
+        """Bytes of one of the tensors."""
+        return (prod(self.shape) * ITEM_BITS[self.dtype] + 7) // 8
+
+    def name(self, row: int) -> str:
+        """Name of one of the tensors."""
+        layer, expert = int(self.layer.values[row]), int(self.expert.values[row])
+        return self.pattern.replace("{L}", str(layer)).replace("{E}", str(expert))
+
+
+class TensorTable(Noun, frozen=True, kw_only=True):
+    """All tensors of a release, in columns."""
+
+    files: tuple[str, ...]
+    """Names of the files that hold tensors."""
+    groups: tuple[TensorGroup, ...]
+    """Sorted by pattern, then shape and dtype."""
+
+    @property
+    def count(self) -> int:
+        """Number of tensors."""
+        return sum(group.count for group in self.groups)
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all tensors."""
+        return sum(group.count * group.tensor_bytes for group in self.groups)
+
+    def names(self) -> Iterator[str]:
+        """All tensor names; half a million strings for the largest releases."""
+        return (group.name(row) for group in self.groups for row in range(group.count))
+
+
+class Attention(Noun, frozen=True, kw_only=True):
+    """One kind of token mixing that layers of the model use."""
+
+    kind: str
+    """full, sliding, latent (MLA), linear (a constant state) or sparse."""
+    heads: int
+    """Query heads; for linear attention the heads of the state."""
+    kv_heads: int
+    """Key/value heads; 1 for a latent cache."""
+    head_dim: int
+    """Width of a query/key head; for latent attention nope + rope dims."""
+    v_head_dim: int
+    """Width of a value head."""
+    window: int | None = None
+    """Tokens that a sliding layer sees; None: all."""
+    q_rank: int | None = None
+    """Width of the compressed query (latent attention); None: queries are not compressed."""
+    kv_rank: int | None = None
+    """Width of the compressed key/value that is cached (latent attention)."""
+    rope_dim: int | None = None
+    """Width of the shared positional key that is cached beside `kv_rank` (latent attention)."""
+    conv_kernel: int | None = None
+    """Taps of the short convolution in front of a linear attention."""
+
+
+class FeedForward(Noun, frozen=True, kw_only=True):
+    """One kind of feed-forward block that layers of the model use."""
+
+    kind: str
+    """dense or experts."""
+    width: int
+    """Inner width of the dense block or of one routed expert."""
+    input_width: int
+    """Width that the (routed) projection reads: the hidden size, or a narrower latent one."""
+    experts: int = 0
+    """Routed experts; 0: dense."""
+    top_k: int = 0
+    """Routed experts that a token visits."""
+    shared_experts: int = 0
+    """Experts that every token visits."""
+    shared_width: int = 0
+    """Inner width of all shared experts together."""
+
+
+class Layer(Noun, frozen=True, kw_only=True):
+    """One decoder layer: which kinds it is made of."""
+
+    attention: str
+    """Key into `ModelSpec.attentions`."""
+    feed_forward: str
+    """Key into `ModelSpec.feed_forwards`."""
+
+
+class WeightFamily(Noun, frozen=True, kw_only=True):
+    """Tensors that play one role: one pattern, one shape, one dtype."""
+
+    role: str
+    """Name from the vocabulary, such as attention.q, experts.up, router, norm, vision; `other` when not recognised."""
+    pattern: str
+    """As in `TensorGroup`."""
+    shape: tuple[int, ...]
+    """Stored shape of one tensor."""
+    dtype: str
+    """Stored dtype."""
+    scheme: str
+    """Quantisation of the weight: bf16, f16, f32, fp8, mxfp4, nvfp4, int4, int8 ...; of a scale: that of its weight."""
+    split: str
+    """What tensor parallelism cuts: heads, kv_heads, width, shared_width, vocab, experts; or `replicated`."""
+    axis: int | None
+    """Axis of the stored shape that is cut; None: replicated."""
+    count: int
+    """Tensors of the family."""
+    layers: tuple[int, ...]
+    """Layers that have one, sorted, each once; empty: not in a layer."""
+    experts: int
+    """Experts for each layer; 0: not a routed expert."""
+    parameters: int
+    """Logical parameters of all its tensors together: packed values counted one by one, scales and buffers not."""
+    stored_bytes: int
+    """Bytes of all its tensors together."""
+
+
+class ModelSpec(Noun, frozen=True, kw_only=True):
+    """What the files say about the model. `sources` says where each value was read."""
+
+    name: str
+    """Short name of the release, for people."""
+    architectures: tuple[str, ...]
+    """Class names that the config states."""
+    model_type: str
+    """The config's model_type; empty if it has none."""
+    hidden_size: int
+    """Width of the residual stream."""
+    vocab_size: int
+    """Rows of the embedding."""
+    max_positions: int | None
+    """Longest context that the config states, in tokens."""
+    tied_embeddings: bool
+    """Whether the output head is the embedding matrix."""
+    layers: tuple[Layer, ...]
+    """Decoder layers in order, without multi-token-prediction layers."""
+    attentions: dict[str, Attention]
+    """The kinds of attention, by the key that layers use."""
+    feed_forwards: dict[str, FeedForward]
+    """The kinds of feed-forward block, by the key that layers use."""
+    families: tuple[WeightFamily, ...]
+    """All tensors, by role."""
+    mtp_layers: int
+    """Multi-token-prediction layers in the files."""
+    parameters: int
+    """Logical parameters of the whole release."""
+    parameters_text: int
+    """Those of the language model alone: without vision or audio towers, with MTP."""
+    parameters_active: dict[str, int]
+    """Parameters that one token uses, in three definitions: `all` (with input embedding and head), `no_embedding`
+    (without the input embedding) and `no_embedding_no_head`. Towers and MTP are left out of each."""
+    checkpoint_bytes: int
+    """Bytes of all tensors."""
+    dtype: str
+    """Scheme that most of the unquantised weights have, such as bf16."""
+    provenance: str = ""
+    """What the release says about how its weights were made, such as a conversion from another format."""
+    sources: dict[str, str] = msgspec.field(default_factory=dict)
+    """For each value: the config key (`config.json: text_config.hidden_size`), tensor header or default it is from."""
+    unknowns: tuple[str, ...] = ()
+    """Config keys and tensor patterns that nothing here understands."""
+
+    def attention_layers(self) -> dict[str, int]:
+        """Number of layers of each attention kind."""
+        kinds: dict[str, int] = {}
+        for layer in self.layers:
+            kind = self.attentions[layer.attention].kind
+            kinds[kind] = kinds.get(kind, 0) + 1
+        return kinds
+
+
+class Release(Noun, frozen=True, kw_only=True):
+    """A release as read: files, tensors and what they say."""
+
+    name: str
+    """Short name: folder name, hub id or the card's name."""
+    origin: str
+    """Where it was read: a folder, `hub:org/name@revision` or a card's path."""
+    has_weights: bool
+    """Whether the data of the tensors is there, not only their headers."""
+    files: tuple[FileEntry, ...]
+    """Every file, sorted by name."""
+    tensors: TensorTable
+    """Every tensor."""
+    index: dict[str, str] | None
+    """The index's weight map if it disagrees with the headers; None: there is none, or they agree."""
+    missing_shards: tuple[str, ...]
+    """Files that the index names and that are not there."""
+    config: dict[str, object]
+    """config.json as it is."""
+    model: ModelSpec
+    """What config and headers say about the model."""
+    root: str | None
+    """Folder that holds the files; None: there is none (a card)."""

@@ -1,0 +1,139 @@
+"""The one JSON store: artifacts with digests of what they were made from, atomic writes, the run directory."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from dayzero.errors import StoreError
+
+from .base import SCHEMA_VERSION, Noun, digest, from_json, to_json
+
+T = TypeVar("T")
+Status = Literal["done", "failed", "not_possible"]
+
+
+class Artifact(Noun, frozen=True, kw_only=True):
+    """One stage's file: what it made, or why it could not."""
+
+    stage: str
+    """Name of the stage."""
+    schema: str
+    """Name of the noun in `data`."""
+    schema_version: int
+    """Version of the nouns' definitions."""
+    dayzero: str
+    """Version of the program that wrote it."""
+    status: Status
+    """done, failed (it ran and did not work) or not_possible (it cannot run here)."""
+    reason: str
+    """Why it failed or is not possible; empty when done."""
+    hint: str
+    """What would make it possible; may be empty."""
+    inputs: dict[str, str]
+    """Digest of everything that it was made from, by name."""
+    seconds: float
+    """What the stage took."""
+    data: msgspec.Raw
+    """The noun; null unless done."""
+
+    @property
+    def digest(self) -> str:
+        """Digest of the content, without times: equal content gives an equal digest."""
+        return digest([self.schema, self.status, self.reason, self.data])
+
+    def load(self, type_: type[T]) -> T:
+        """The noun. Raises StoreError when the file holds another one or is damaged."""
+        try:
+            return from_json(self.data, type_)
+        except (msgspec.ValidationError, msgspec.DecodeError, ValueError) as error:
+            raise StoreError(f"the file of stage {self.stage} is damaged: {error}",
+                             f"make it again with --from {self.stage} --force") from None
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Put `data` at `path` completely or not at all. Raises StoreError; what was there before is then still there."""
+    temporary = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except OSError as error:
+        raise StoreError(f"cannot write {path}: {error.strerror or error}",
+                         "free some space or choose another folder; nothing was changed") from None
+    finally:
+        if temporary is not None:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary)
+
+
+def write_bundle(folder: Path, files: dict[str, str]) -> None:
+    """Write {path: text} below `folder`, each file atomically. Raises StoreError for a path that leaves it."""
+    root = folder.resolve()
+    for name, text in files.items():
+        path = (folder / name).resolve()
+        if not path.is_relative_to(root) or path == root:
+            raise StoreError(f"a bundle may not write outside its folder: {name!r}", "report this as a bug")
+        write_atomic(path, text.encode())
+
+
+class RunDirectory:
+    """`runs/<release>@<target>/`: one file for each stage."""
+
+    def __init__(self, path: Path, version: str) -> None:
+        self.path = path
+        self.version = version
+
+    def file(self, number: int, stage: str) -> Path:
+        """Where a stage's artifact lies."""
+        return self.path / f"{number}-{stage}.json"
+
+    def save(self, number: int, stage: str, *, data: Any, inputs: dict[str, str], seconds: float,
+             status: Status = "done", reason: str = "", hint: str = "") -> Artifact:
+        """Write a stage's artifact and return it."""
+        artifact = Artifact(
+            stage=stage, schema=type(data).__name__, schema_version=SCHEMA_VERSION, dayzero=self.version,
+            status=status, reason=reason, hint=hint, inputs=inputs, seconds=round(seconds, 3),
+            data=msgspec.Raw(to_json(data)))
+        write_atomic(self.file(number, stage), to_json(artifact) + b"\n")
+        return artifact
+
+    def load(self, number: int, stage: str) -> Artifact | None:
+        """A stage's artifact; None when there is none that this version can use (it is then made again)."""
+        try:
+            artifact = from_json(self.file(number, stage).read_bytes(), Artifact)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise StoreError(f"cannot read {self.file(number, stage)}: {error.strerror}", "check the folder") from None
+        except (msgspec.ValidationError, msgspec.DecodeError):
+            return None
+        return artifact if artifact.schema_version == SCHEMA_VERSION and artifact.dayzero == self.version else None
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the directory. Raises StoreError when another process has it."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            handle = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise StoreError(f"cannot use {self.path}: {error.strerror}", "choose another folder with --runs") from None
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield
+        except BlockingIOError:
+            raise StoreError(f"another process is using {self.path}", "wait for it, or use another --runs") from None
+        finally:
+            os.close(handle)

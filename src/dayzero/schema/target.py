@@ -1,0 +1,272 @@
+"""What a user asks for (target.toml, `...Request`) and what it comes to (Engine, Target)."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from .base import Noun, Request
+from .hardware import Cluster
+from .plan import Layout
+from .workload import Workload
+
+
+class ReleaseRequest(Request, frozen=True, kw_only=True):
+    """[release]"""
+
+    partial: bool = False
+    """The folder holds a sample of the tensors: absence proves nothing unless index or `declares` names the tensor."""
+
+
+class DeviceRequest(Request, frozen=True, kw_only=True):
+    """[cluster] device as an inline table, for a device that dayzero does not ship."""
+
+    memory_bytes: int
+    """Memory of one device."""
+    memory_bandwidth: float
+    """Bytes a second."""
+    flops: dict[str, float]
+    """Dense matrix rate for each scheme, operations a second."""
+    name: str = "custom"
+    """Name for reports."""
+    vendor: str = ""
+    """Who makes it."""
+    arch: str = ""
+    """Compiler's name of the architecture."""
+    fp8: str | None = None
+    """e4m3fn or e4m3fnuz."""
+    efficiency: float | None = None
+    """Share of the stated rates that real kernels reach."""
+    op_overhead: float | None = None
+    """Seconds that one operator costs whatever its size."""
+    process_bytes: int = 0
+    """Memory that a rank's process takes before any weight is loaded."""
+    links: list[LinkRequest] = []
+    """Levels inside one node, fastest first."""
+    source: str = "target file"
+    """Where the figures are from."""
+
+
+class LinkRequest(Request, frozen=True, kw_only=True):
+    """One level of the network."""
+
+    bandwidth: float
+    """Bytes a second that one device can send."""
+    latency: float
+    """Seconds that a small message takes."""
+    name: str = "network"
+    """What it is."""
+    devices: int = 0
+    """Devices that one domain joins; 0: all."""
+    source: str = "target file"
+    """Where the figures are from."""
+
+
+class ClusterRequest(Request, frozen=True, kw_only=True):
+    """[cluster]"""
+
+    device: str | DeviceRequest
+    """Name of a shipped device, `local` (this machine, measured), or an inline table."""
+    devices_per_node: int = 1
+    """Devices in one node."""
+    nodes: int = 1
+    """Nodes."""
+    memory_utilization: float = 0.9
+    """Share of the device memory that the engine may take."""
+    network: LinkRequest | None = None
+    """What joins the nodes; absent: the device's own statement, if it has one."""
+
+
+class Branch(Request, frozen=True, kw_only=True):
+    """One kernel branch of an engine and what it needs."""
+
+    op: str
+    """Operator."""
+    when: str
+    """Condition on the workload, such as `tokens > 54272`."""
+    needs: str
+    """Condition on the model, such as `experts power_of_two`."""
+
+
+class Declared(Request, frozen=True, kw_only=True):
+    """A parameter that an engine's model code allocates."""
+
+    name: str
+    """Parameter name."""
+    shape: list[int]
+    """Its shape."""
+    dtype: str
+    """Its dtype."""
+
+
+class QuantBackend(Request, frozen=True, kw_only=True):
+    """A quantised-matmul implementation of an engine."""
+
+    name: str
+    """Name of the backend."""
+    op: str
+    """Scheme that it computes."""
+    archs: list[str]
+    """Device architectures that it runs on."""
+    default: bool = False
+    """Whether it is taken when nothing is asked for."""
+
+
+class EngineRequest(Request, frozen=True, kw_only=True):
+    """[engine]: a profile's name and facts that override or extend it. Absent means: as the profile says."""
+
+    name: str | None = None
+    """Profile."""
+    version: str | None = None
+    """Version of the engine that is installed."""
+    schemes: list[str] | None = None
+    """Quantisation schemes it can run; absent: all."""
+    limits: dict[str, int] | None = None
+    """Compiled limits, such as experts = 512."""
+    branches: list[Branch] | None = None
+    """Kernel branches and what each needs."""
+    kv_replication: bool | None = None
+    """Can KV heads be replicated when tp exceeds them? Absent: yes."""
+    redundant_experts: bool | None = None
+    """Can it hold spare experts when ep does not divide the experts? Absent: unknown."""
+    head_padding: Literal["none", "multiple_of_tp"] | None = None
+    """How it pads attention heads."""
+    block_padding: bool | None = None
+    """Can it pad or split unevenly to whole quantisation blocks? Absent: no."""
+    vision: Literal["replicated", "split"] | None = None
+    """How a vision tower is placed under tp; absent: replicated."""
+    fuses: list[list[str]] | None = None
+    """Parameters that it concatenates."""
+    fuse_suffixes: list[str] | None = None
+    """Suffixes of the parameters that are concatenated."""
+    declares: list[Declared] | None = None
+    """Parameters that its model code allocates (a partial list is allowed)."""
+    modules: list[str] | None = None
+    """Module names at run time, against which exclude lists are matched."""
+    quant_from: Literal["config", "file"] | None = None
+    """Which one decides how a module is built when config and file disagree."""
+    renames: list[dict[str, str]] | None = None
+    """What its loader does to checkpoint names before filters."""
+    filters: list[dict[str, str]] | None = None
+    """Names that its loader drops."""
+    expects: list[str] | None = None
+    """Names that its loader knows."""
+    on_unknown: Literal["error", "skip", "warn"] | None = None
+    """What its loader does with other names."""
+    config_reads: dict[str, list[str]] | None = None
+    """Config keys that it reads, by module role."""
+    config_defaults: dict[str, Any] | None = None
+    """Values that it takes for absent keys."""
+    rope_layout: dict[str, str] | None = None
+    """Rotary layout by module."""
+    param_dtype: dict[str, str] | None = None
+    """dtype in which it holds a parameter."""
+    unified_pages: bool | None = None
+    """Are KV pages sized alike for all layers?"""
+    scale_rounding: Literal["floor", "ceil"] | None = None
+    """How it rounds the groups that it allocates for a width."""
+    speculative: Literal["mtp", "none"] | None = None
+    """Speculative decoding; absent: none."""
+    backends: list[QuantBackend] | None = None
+    """Quantised-matmul implementations."""
+    fp8_conversion: bool | None = None
+    """Can it re-encode e4m3 weights for a device of the other dialect? Absent: no."""
+    transformers: str | None = None
+    """Version of transformers where it runs."""
+    supported_since: dict[str, str] | None = None
+    """model_type -> first version that supports it."""
+    removed_in: dict[str, str] | None = None
+    """Dotted name -> version that removed it."""
+
+
+class LayoutRequest(Request, frozen=True, kw_only=True):
+    """[layout], or one of a list of them."""
+
+    tp: int = 1
+    """Tensor parallel."""
+    pp: int = 1
+    """Pipeline parallel."""
+    ep: int = 1
+    """Expert parallel."""
+    dp: int = 1
+    """Data parallel."""
+    cp: int = 1
+    """Context parallel."""
+    attention_tp: int | None = None
+    """Ranks that share attention; absent: tp."""
+
+    def resolve(self) -> Layout:
+        """The layout. Raises LayoutError."""
+        fields = {name: value for name, value in msgspec.structs.asdict(self).items() if value is not None}
+        return Layout(**fields)
+
+
+class WorkloadRequest(Request, frozen=True, kw_only=True):
+    """[workload]"""
+
+    kind: Literal["serve", "train"] = "serve"
+    """serve or train."""
+    input_tokens: int = 1024
+    """Tokens of a prompt."""
+    output_tokens: int = 256
+    """Tokens generated for each prompt."""
+    concurrency: int = 1
+    """Sequences that must fit at full length together."""
+    max_batched_tokens: int = 8192
+    """Most prompt tokens in one prefill step."""
+
+
+class TargetRequest(Request, frozen=True, kw_only=True):
+    """A target.toml."""
+
+    cluster: ClusterRequest
+    """[cluster]"""
+    release: ReleaseRequest = ReleaseRequest()
+    """[release]"""
+    engine: EngineRequest = EngineRequest()
+    """[engine]"""
+    layout: LayoutRequest | list[LayoutRequest] | None = None
+    """[layout] or [[layout]]: layouts to check; absent: the plan searches."""
+    workload: WorkloadRequest | None = None
+    """[workload]"""
+
+
+class Engine(Noun, frozen=True, kw_only=True):
+    """An engine profile with the target's overrides applied; nothing is left open but what nobody knows (None)."""
+
+    name: str
+    """Profile; `any` when the target names none."""
+    version: str
+    """Version; empty when not stated."""
+    facts: EngineRequest
+    """All stated facts: the profile's, overridden by the target's."""
+    kv_replication: bool
+    """KV heads can be replicated when tp exceeds them."""
+    redundant_experts: bool | None
+    """Spare experts can be held when ep does not divide the experts; None: unknown."""
+    head_padding: str
+    """none or multiple_of_tp."""
+    block_padding: bool
+    """Widths can be padded to whole quantisation blocks."""
+    vision: str
+    """replicated or split."""
+    sources: dict[str, str] = msgspec.field(default_factory=dict)
+    """For each fact of the profile: where it is from."""
+
+
+class Target(Noun, frozen=True, kw_only=True):
+    """What a release is adapted to, with every default filled in."""
+
+    name: str
+    """Name of the target file, without its ending."""
+    cluster: Cluster
+    """Devices and links."""
+    engine: Engine
+    """The engine."""
+    workload: Workload
+    """The workload."""
+    layouts: tuple[Layout, ...]
+    """Layouts asked for; empty: search."""
+    partial: bool
+    """The release is a sample of the tensors."""

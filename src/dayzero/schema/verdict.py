@@ -1,0 +1,72 @@
+"""Verdict: whether what ran is the released model."""
+
+from __future__ import annotations
+
+from .base import Noun
+
+
+class Check(Noun, frozen=True, kw_only=True):
+    """One comparison with its tolerance."""
+
+    name: str
+    """What is compared, such as `tp=2: layers.3 output, relative L2`."""
+    tolerance: float
+    """Largest value that passes."""
+    source: str
+    """Where the tolerance comes from."""
+    observed: float
+    """What was seen."""
+    passed: bool
+    """Whether it passes."""
+    detail: str = ""
+    """More about it, for people."""
+
+
+class LayerError(Noun, frozen=True, kw_only=True):
+    """How far one layer's output is from the reference."""
+
+    layout: str
+    """Layout that was compared."""
+    place: str
+    """`embedding`, `layers.N` or `logits`."""
+    relative_l2: float
+    """||x - r|| / ||r||."""
+    max_abs: float
+    """Largest absolute difference."""
+    cosine: float
+    """Cosine of the angle between the two, over all values."""
+    tolerance: float
+    """Largest relative L2 that passes."""
+
+
+class Divergence(Noun, frozen=True, kw_only=True):
+    """The first place that is not the released model."""
+
+    layout: str
+    """Layout in which it was seen."""
+    place: str
+    """`layers.N`, `embedding` or `logits`."""
+    layer: int | None
+    """N, if it is a layer."""
+    relative_l2: float
+    """Error there."""
+    before: float
+    """Error just before."""
+
+
+class Verdict(Noun, frozen=True, kw_only=True):
+    """All checks."""
+
+    checks: tuple[Check, ...]
+    """Every comparison."""
+    layers: tuple[LayerError, ...]
+    """Errors by layer, for each layout."""
+    first_divergence: Divergence | None
+    """First place out of tolerance; None: there is none."""
+    reference: str
+    """What it was compared with."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether every check passes."""
+        return all(check.passed for check in self.checks)

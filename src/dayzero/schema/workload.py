@@ -1,0 +1,29 @@
+"""Workload: what the model is used for."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from .base import Noun
+
+
+class Workload(Noun, frozen=True, kw_only=True):
+    """Serving requests of one shape, or training steps of one shape."""
+
+    kind: Literal["serve", "train"]
+    """serve or train."""
+    input_tokens: int
+    """Tokens of a prompt (serve) or of a sequence (train)."""
+    output_tokens: int
+    """Tokens generated for each prompt."""
+    concurrency: int
+    """Sequences that are served together, over all replicas."""
+    max_batched_tokens: int
+    """Most prompt tokens that one prefill step takes."""
+    source: str = "target file"
+    """Where it was stated: the target file, or the documented default."""
+
+    @property
+    def length(self) -> int:
+        """Tokens of a full-length sequence."""
+        return self.input_tokens + self.output_tokens

@@ -1,0 +1,60 @@
+"""The one place where quantities are read from and written as text.
+
+Inside the program bytes are `int`, time is `float` seconds, rates are per second. GiB (2^30) and GB (10^9) are
+different words: parsing honours what was written, printing uses GiB for memory and GB/s for bandwidth.
+"""
+
+from __future__ import annotations
+
+import re
+
+from .errors import UsageError
+
+_DECIMAL = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
+_BINARY = {"KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40, "PI": 2**50}
+_QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGTP]?I?)B?\s*", re.IGNORECASE)
+
+
+def parse_bytes(text: str) -> int:
+    """`"1.5GB"` -> 1500000000, `"2 GiB"` -> 2147483648, `"123"` -> 123. Raises UsageError on anything else."""
+    match = _QUANTITY.fullmatch(text)
+    scale = match and {**_DECIMAL, **_BINARY}.get(match[2].upper())
+    if not match or not scale:
+        raise UsageError(f"not a size: {text!r}", "write it like 1.5GB, 80GiB or a number of bytes")
+    return round(float(match[1]) * scale)
+
+
+def _scaled(value: float, step: float, names: tuple[str, ...], digits: int) -> str:
+    index = 0
+    while abs(value) >= step and index < len(names) - 1:
+        value /= step
+        index += 1
+    return f"{value:.{0 if index == 0 and value == int(value) else digits}f} {names[index]}".rstrip()
+
+
+def format_bytes(count: int) -> str:
+    """Memory, in binary units: 1610612736 -> `1.50 GiB`."""
+    return _scaled(count, 1024, ("B", "KiB", "MiB", "GiB", "TiB", "PiB"), 2)
+
+
+def format_rate(per_second: float, unit: str = "B/s") -> str:
+    """A rate, in decimal units: 4.8e12 -> `4.80 TB/s`."""
+    return _scaled(per_second, 1000, tuple(prefix + unit for prefix in ("", "k", "M", "G", "T", "P")), 2)
+
+
+def format_count(count: float) -> str:
+    """A number of parameters or operations: 2779931644160 -> `2.78 T`."""
+    return _scaled(count, 1000, ("", "K", "M", "B", "T", "P"), 2)
+
+
+def format_flops(count: float) -> str:
+    """Floating-point operations: 3.2e12 -> `3.20 TFLOP`."""
+    return _scaled(count, 1000, ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP", "EFLOP"), 2)
+
+
+def format_seconds(seconds: float) -> str:
+    """Time with three significant figures: 0.0123 -> `12.3 ms`."""
+    for limit, scale, unit in ((1e-3, 1e6, "us"), (1.0, 1e3, "ms"), (120.0, 1.0, "s"), (7200.0, 1 / 60, "min")):
+        if abs(seconds) < limit:
+            return f"{seconds * scale:.3g} {unit}"
+    return f"{seconds / 3600:.3g} h"
