@@ -1,0 +1,20 @@
+"""The config key that a model's dimension was read from: what findings name, because it is what a user can look up."""
+
+from __future__ import annotations
+
+from dayzero.schema import ModelSpec
+
+_USUAL = {
+    "heads": "num_attention_heads", "linear_heads": "num_attention_heads", "kv_heads": "num_key_value_heads",
+    "dense_width": "intermediate_size", "expert_width": "moe_intermediate_size", "experts": "num_experts",
+    "vocab_size": "vocab_size",
+}
+"""Names to show when the source of a value is not a config key (a tensor header, a default)."""
+
+
+def config_key(model: ModelSpec, value: str) -> str:
+    """The last part of the config key that `value` was read from, such as num_attention_heads."""
+    source = model.sources.get(value, "")
+    if source.startswith("config.json: "):
+        return source.removeprefix("config.json: ").split(" ")[0].rsplit(".", 1)[-1]
+    return _USUAL[value]

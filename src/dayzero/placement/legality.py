@@ -1,0 +1,264 @@
+"""Which layouts an engine can run at all: one function for each rule that a layout can break.
+
+Every rule sees the model's dimensions, one layout and the engine, and yields all that it finds, not the first. The
+docstring of a rule is its page in the documentation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from dayzero.schema import Attention, Engine, FeedForward, Finding, Layout, ModelSpec, WeightFamily
+
+from .blocks import quant_blocks
+from .keys import config_key
+
+Rule = Callable[[ModelSpec, Layout, Engine], Iterable[Finding]]
+
+
+def _divisors(value: int, limit: int = 64) -> list[int]:
+    """Degrees up to `limit` that divide `value`."""
+    return [degree for degree in range(1, min(value, limit) + 1) if value % degree == 0]
+
+
+def _degrees(value: int) -> str:
+    return ", ".join(map(str, _divisors(value)))
+
+
+def _kinds(model: ModelSpec) -> list[Attention]:
+    """The kinds of attention that layers use, each once."""
+    used = {layer.attention for layer in model.layers}
+    return [attention for name, attention in model.attentions.items() if name in used]
+
+
+def _feed_forwards(model: ModelSpec) -> list[FeedForward]:
+    """The kinds of feed-forward block that layers use, each once."""
+    used = {layer.feed_forward for layer in model.layers}
+    return [block for name, block in model.feed_forwards.items() if name in used]
+
+
+def shard_heads(model: ModelSpec, layout: Layout, engine: Engine) -> Iterator[Finding]:
+    """Attention heads, or the heads of a linear attention's state, cannot be dealt out evenly.
+
+    ## What
+    The number of heads of some layers is not a multiple of the ranks that share attention.
+
+    ## Why
+    A head is computed on one rank. With an uneven number the query projection has no equal parts, and engines refuse to
+    start, or fail in the first forward pass with a shape error. An engine that pads heads (`head_padding`) is not hit.
+
+    ## Example
+    9 heads with tp = 2: there is no half head. tp = 3 gives each rank three.
+
+    ## How to fix
+    Take a tp that divides the heads, set attention_tp to one that does, or use pp or dp for the remaining devices.
+    """
+    if engine.head_padding == "multiple_of_tp":
+        return
+    degree = layout.attention_degree
+    seen: set[tuple[str, int]] = set()
+    for attention in _kinds(model):
+        key = config_key(model, "linear_heads" if attention.kind == "linear" else "heads")
+        if attention.heads % degree and (key, attention.heads) not in seen:
+            seen.add((key, attention.heads))
+            yield Finding(
+                rule="shard-heads", severity="error", subject=key,
+                message=f"{attention.heads} heads cannot be shared by {degree} ranks",
+                hint=f"degrees that divide the heads: {_degrees(attention.heads)}; use pp or dp for the other devices",
+                facts={"value": attention.heads, "tp": degree, "valid": _divisors(attention.heads)})
+
+
+def shard_kv_heads(model: ModelSpec, layout: Layout, engine: Engine) -> Iterator[Finding]:
+    """Key/value heads cannot be dealt out evenly, or have to be replicated.
+
+    ## What
+    The ranks that share attention are neither a divisor nor a multiple of the key/value heads; or there are more ranks
+    than key/value heads, so that several ranks hold a copy of the same head (a warning).
+
+    ## Why
+    With more ranks than heads each head, its projections, its norm and its cache exist several times: the cache no
+    longer shrinks with tp. An engine that cannot replicate (`kv_replication = false`) does not run at all. A latent
+    cache is whole on every rank by design and is never reported.
+
+    ## Example
+    8 key/value heads on 16 ranks: every head is held twice. 3 heads on 2 ranks: not possible.
+
+    ## How to fix
+    Take a tp that divides the key/value heads, or set attention_tp to such a degree.
+    """
+    degree = layout.attention_degree
+    seen: set[tuple[str, int]] = set()
+    for attention in _kinds(model):
+        heads, key = attention.kv_heads, config_key(model, "kv_heads")
+        if attention.kind in ("latent", "linear") or (key, heads) in seen or heads % degree == 0:
+            continue
+        seen.add((key, heads))
+        even = degree > heads and degree % heads == 0
+        possible = even and engine.kv_replication
+        reason = f"each is held by {degree // heads} ranks" if even else "neither number divides the other"
+        yield Finding(
+            rule="shard-kv-heads", severity="warning" if possible else "error", subject=key,
+            message=f"{heads} key/value heads on {degree} ranks: {reason}"
+                    + ("" if possible or not even else ", and the engine cannot replicate them"),
+            hint=f"degrees that divide the key/value heads: {_degrees(heads)}",
+            facts={"value": heads, "tp": degree, "valid": _divisors(heads)}
+                  | ({"replication": degree // heads} if even else {}))
+        if possible:
+            yield from _followers(model, attention, degree)
+
+
+def _followers(model: ModelSpec, attention: Attention, degree: int) -> Iterator[Finding]:
+    """Norms that are as wide as all key/value heads: they have to be replicated together with them."""
+    width = attention.kv_heads * attention.head_dim
+    for family in model.families:
+        if family.shape == (width,) and "norm" in family.pattern.lower() and _is_key_norm(family, model, attention):
+            yield Finding(
+                rule="shard-kv-heads", severity="warning", subject=family.pattern,
+                message=f"{family.pattern} is as wide as all key/value heads and has to be replicated with them",
+                hint=f"cut it into {attention.kv_heads} heads, not into {degree} parts",
+                facts={"replication": degree // attention.kv_heads, "width": width})
+
+
+def _is_key_norm(family: WeightFamily, model: ModelSpec, attention: Attention) -> bool:
+    """Norms of the residual stream can have the same width by chance."""
+    return family.split == "kv_heads" or (family.role.startswith("attention") and width_differs(model, attention))
+
+
+def width_differs(model: ModelSpec, attention: Attention) -> bool:
+    """Whether all key/value heads together are not as wide as the residual stream."""
+    return attention.kv_heads * attention.head_dim != model.hidden_size
+
+
+def _widths(model: ModelSpec, layout: Layout) -> Iterator[tuple[str, str, int, int]]:
+    """(config key, family if only some are meant, width, ways) of every feed-forward width that is cut."""
+    for block in _feed_forwards(model):
+        if block.kind == "dense":
+            yield config_key(model, "dense_width"), "", block.width, layout.tp
+            continue
+        yield config_key(model, "expert_width"), "", block.width, layout.expert_tp
+        if block.shared_width:
+            yield config_key(model, "expert_width"), "shared_experts", block.shared_width, layout.tp
+
+
+def shard_width(model: ModelSpec, layout: Layout, engine: Engine) -> Iterator[Finding]:
+    """The inner width of a feed-forward block, or the vocabulary, cannot be cut evenly.
+
+    ## What
+    The width of a dense block, of an expert or of the shared experts is not a multiple of the ranks that share it; or
+    the vocabulary is not (a warning: it is padded).
+
+    ## Why
+    Each rank holds equal rows of the up projection and equal columns of the down projection. Engines refuse uneven
+    parts, or cut at the wrong place. The vocabulary can be padded, because the added rows are masked.
+
+    ## Example
+    An expert of width 1536 with tp = 7; 32001 tokens with tp = 2 (one row is added).
+
+    ## How to fix
+    Take a tp that divides the width; for experts raise ep, which keeps experts whole.
+    """
+    seen: set[tuple[str, str]] = set()
+    for key, family, width, parts in _widths(model, layout):
+        if width % parts and (key, family) not in seen:
+            seen.add((key, family))
+            yield Finding(
+                rule="shard-width", severity="error", subject=f"{key} ({family})" if family else key,
+                message=f"a width of {width} cannot be cut into {parts} equal parts",
+                hint=f"degrees that divide it: {_degrees(width)}" + ("" if family else "; ep keeps experts whole"),
+                facts={"value": width, "tp": parts, "valid": _divisors(width)})
+    if model.vocab_size % layout.tp:
+        yield Finding(
+            rule="shard-width", severity="warning", subject=config_key(model, "vocab_size"),
+            message=f"a vocabulary of {model.vocab_size} has to be padded to be cut into {layout.tp} parts",
+            hint="nothing, if the engine pads it; otherwise take a tp that divides it",
+            facts={"value": model.vocab_size, "tp": layout.tp})
+
+
+def shard_experts(model: ModelSpec, layout: Layout, engine: Engine) -> Iterator[Finding]:
+    """Experts cannot be dealt out evenly over the expert-parallel groups.
+
+    ## What
+    The number of routed experts is not a multiple of ep.
+
+    ## Why
+    Every group holds the same number of experts. Spare copies of some experts make the numbers even where the engine
+    can hold them (a warning); an engine that cannot (`redundant_experts = false`) does not start.
+
+    ## Example
+    256 experts with ep = 3: two spare experts make 258.
+
+    ## How to fix
+    Take an ep that divides the experts, or configure the spare experts that the finding names.
+    """
+    counts = {block.experts for block in _feed_forwards(model) if block.experts}
+    for experts in sorted(counts):
+        if experts % layout.ep:
+            redundant = -experts % layout.ep
+            yield Finding(
+                rule="shard-experts", severity="error" if engine.redundant_experts is False else "warning",
+                subject=config_key(model, "experts"),
+                message=f"{experts} experts cannot be dealt out evenly to {layout.ep} groups",
+                hint=f"configure {redundant} redundant experts, or take an ep that divides {experts}",
+                facts={"value": experts, "ep": layout.ep, "redundant": redundant})
+
+
+def shard_quant_block(model: ModelSpec, layout: Layout, engine: Engine) -> Iterator[Finding]:
+    """A rank's share of a width is not whole quantisation blocks.
+
+    ## What
+    A quantised weight has one scale for each block (or group) of its values. After cutting, a rank's share of the width
+    that is cut is not a multiple of the block.
+
+    ## Why
+    Part of a block has no scale of its own: engines refuse to load, or apply the neighbour's scale. Shared experts can
+    be kept whole on every rank and are then not cut (a warning); an engine that pads blocks (`block_padding`) works
+    as well.
+
+    ## Example
+    An expert of width 1536 in blocks of 128: tp = 8 leaves 192, one and a half blocks. tp = 4 leaves 384, three blocks.
+
+    ## How to fix
+    Take a smaller tp, or raise ep so that experts stay whole.
+    """
+    blocks = quant_blocks(model)
+    seen: set[tuple[str, str]] = set()
+    for key, family, width, parts in _widths(model, layout):
+        role = family or ("dense" if key == config_key(model, "dense_width") else "experts")
+        block = blocks.get(role)
+        local = width // parts
+        if not block or width % parts or local % block == 0 or (key, family) in seen:
+            continue
+        seen.add((key, family))
+        mild = family == "shared_experts" or engine.block_padding
+        yield Finding(
+            rule="shard-quant-block", severity="warning" if mild else "error",
+            subject=f"{key} ({family})" if family else key,
+            message=f"a share of {local} is not whole quantisation blocks of {block}",
+            hint="keep the shared experts whole on every rank" if family else
+                 "take a smaller tp, or raise ep so that experts stay whole",
+            facts={"local": local, "block": block, "tp": parts})
+
+
+RULES: dict[str, Rule] = {
+    "shard-heads": shard_heads,
+    "shard-kv-heads": shard_kv_heads,
+    "shard-width": shard_width,
+    "shard-experts": shard_experts,
+    "shard-quant-block": shard_quant_block,
+}
+"""The rules by name."""
+
+
+def findings(model: ModelSpec, layout: Layout, engine: Engine) -> tuple[Finding, ...]:
+    """All that the rules say about the layout, warnings too."""
+    return tuple(finding for rule in RULES.values() for finding in rule(model, layout, engine))
+
+
+def blockers(model: ModelSpec, layout: Layout, engine: Engine) -> tuple[Finding, ...]:
+    """The errors among `findings`: all reasons why the layout cannot run; empty if it can."""
+    return tuple(finding for finding in findings(model, layout, engine) if finding.severity == "error")
+
+
+def valid_tp(model: ModelSpec, engine: Engine, devices: int) -> list[int]:
+    """Every tp from 1 to `devices` at which no rule is an error, without expert parallelism."""
+    return [tp for tp in range(1, devices + 1) if not blockers(model, Layout(tp=tp), engine)]

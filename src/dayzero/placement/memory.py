@@ -1,0 +1,119 @@
+"""What one device of a pipeline stage needs in memory, by cause.
+
+Formulas (docs/numbers.md names them; T tokens of one prefill step, b bytes of a value, s sequences of a replica):
+weights      stored bytes of every family as `split` cuts them
+kv_cache     s * length (at most the window) * cache of one layer, divided as far as key/value heads go; a latent cache
+             is whole on every rank of a tp group
+state        s * state of one linear layer, divided by heads
+activations  T*b*3*hidden (residual, its norm, a block's output) + the largest of the layers' inner tensors
+logits       one row of the whole vocabulary for each sequence, in b bytes and in fp32; last stage only
+workspace    T*b*2*hidden for what is being sent and received, when there is more than one rank
+process      what a rank's process takes before any weight is loaded, as the device states it
+"""
+
+from __future__ import annotations
+
+from dayzero.ops import cache_bytes_per_token, state_bytes_per_sequence
+from dayzero.schema import Attention, FeedForward, Layout, ModelSpec, Target, Workload
+
+from .split import stage_bytes
+from .stages import split_layers
+
+CAUSES = ("weights", "kv_cache", "state", "activations", "logits", "workspace", "process")
+"""Keys of what `device_bytes` returns, in the order in which they are shown."""
+_FP32 = 4
+
+
+def value_bytes(model: ModelSpec) -> int:
+    """Bytes of an activation or cached value: 4 for a model in f32, else 2 (weights of fewer bits compute in 16)."""
+    return _FP32 if model.dtype == "f32" else 2
+
+
+def sequences_per_replica(workload: Workload, layout: Layout) -> int:
+    """Sequences that the fullest replica serves together."""
+    return -(-workload.concurrency // layout.dp)
+
+
+def prefill_tokens(workload: Workload, layout: Layout) -> int:
+    """Prompt tokens of one prefill step of a replica."""
+    return min(workload.max_batched_tokens, sequences_per_replica(workload, layout) * workload.input_tokens)
+
+
+def layer_cache_bytes(attention: Attention, layout: Layout, tokens: int, bytes_per_value: int) -> int:
+    """Bytes that one layer caches on one rank for one sequence of `tokens` tokens; context parallelism deals the tokens
+    out among ranks that would otherwise hold the same heads."""
+    kept = min(tokens, attention.window) if attention.window else tokens
+    whole = -(-kept // layout.cp) * cache_bytes_per_token(attention, bytes_per_value)
+    if attention.kind == "latent" or not whole:
+        return whole
+    parts = min(max(1, layout.attention_degree // layout.cp), attention.kv_heads)
+    return -(-whole * -(-attention.kv_heads // parts) // attention.kv_heads)
+
+
+def layer_state_bytes(attention: Attention, layout: Layout) -> int:
+    """Bytes of constant size that one layer keeps on one rank for one sequence."""
+    parts = min(layout.attention_degree, attention.heads)
+    return -(-state_bytes_per_sequence(attention) * -(-attention.heads // parts) // attention.heads)
+
+
+def sequence_bytes(model: ModelSpec, layout: Layout, layers: range, tokens: int) -> tuple[int, int]:
+    """(cache, state) bytes on one rank of the stage that holds `layers`, for one sequence of `tokens` tokens."""
+    cache = state = 0
+    for index in layers:
+        attention = model.attentions[model.layers[index].attention]
+        cache += layer_cache_bytes(attention, layout, tokens, value_bytes(model))
+        state += layer_state_bytes(attention, layout)
+    return cache, state
+
+
+def attention_values(attention: Attention, layout: Layout) -> int:
+    """Values for each token that are alive on one rank inside an attention block: query, keys, values, output."""
+    degree = layout.attention_degree
+    heads = -(-attention.heads // degree)
+    kv_heads = heads if attention.kind == "latent" else -(-attention.kv_heads // min(degree, attention.kv_heads))
+    width = heads * (attention.head_dim + attention.v_head_dim) + kv_heads * (attention.head_dim + attention.v_head_dim)
+    return width + (attention.kv_rank or 0) + (attention.rope_dim or 0) + (attention.q_rank or 0)
+
+
+def feed_forward_values(block: FeedForward, layout: Layout) -> int:
+    """Values for each token that are alive on one rank inside a feed-forward block: gate, up and their product; for
+    experts also the token's copies on the way in and out, as many as a balanced router sends to one rank."""
+    if block.kind == "dense":
+        return 3 * -(-block.width // layout.tp)
+    replicas = max(1, layout.ep // layout.tp)
+    copies = -(-block.top_k * replicas // layout.ep)
+    routed = copies * (2 * block.input_width + 3 * -(-block.width // layout.expert_tp))
+    return routed + 3 * -(-block.shared_width // layout.tp)
+
+
+def activation_bytes(model: ModelSpec, layout: Layout, layers: range, tokens: int) -> int:
+    """Bytes of activations at the peak of a step of `tokens` tokens, on one rank of the stage that holds `layers`."""
+    kinds = {(model.layers[index].attention, model.layers[index].feed_forward) for index in layers}
+    inner = max((max(attention_values(model.attentions[attention], layout),
+                     feed_forward_values(model.feed_forwards[block], layout)) for attention, block in kinds), default=0)
+    return tokens * value_bytes(model) * (3 * model.hidden_size + inner)
+
+
+def device_bytes(model: ModelSpec, layout: Layout, stage: int, target: Target) -> dict[str, int]:
+    """Bytes by cause on the fullest device of pipeline stage `stage` (from 0). Raises LayoutError for more stages than
+    layers and ReleaseError when a size that the cache depends on is not known."""
+    start, stop = split_layers(model, layout.pp)[stage]
+    layers, workload = range(start, stop), target.workload
+    sequences, tokens = sequences_per_replica(workload, layout), prefill_tokens(workload, layout)
+    cache, state = sequence_bytes(model, layout, layers, workload.length)
+    last = stop == len(model.layers)
+    return {
+        "weights": stage_bytes(model, layout, target.engine, layers),
+        "kv_cache": sequences * cache,
+        "state": sequences * state,
+        "activations": activation_bytes(model, layout, layers, tokens),
+        "logits": sequences * model.vocab_size * (value_bytes(model) + _FP32) if last else 0,
+        "workspace": 2 * tokens * value_bytes(model) * model.hidden_size if layout.world_size > 1 else 0,
+        "process": target.cluster.device.process_bytes,
+    }
+
+
+def fullest_device(model: ModelSpec, layout: Layout, target: Target) -> dict[str, int]:
+    """`device_bytes` of the stage that needs most."""
+    stages = (device_bytes(model, layout, stage, target) for stage in range(layout.pp))
+    return max(stages, key=lambda causes: sum(causes.values()))
