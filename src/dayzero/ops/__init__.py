@@ -1,15 +1,19 @@
 """Operators as definitions: named axes, tensors over them, flops and bytes as functions of the axes. No torch."""
 
+from .attention import attention_axes, visible_pairs
 from .cache import (
     cache_bytes_per_token,
     conv_history_bytes,
     recurrent_state_bytes,
     state_bytes_per_sequence,
 )
+from .definition import OPERATORS, Axes, OpDefinition, TensorSpec
+from .experts import distinct_experts
+from .latent_attention import latent_axes
+from .linear_attention import linear_axes
 
 __all__ = [
-    "cache_bytes_per_token",
-    "conv_history_bytes",
-    "recurrent_state_bytes",
-    "state_bytes_per_sequence",
-]
+    "OPERATORS", "Axes", "OpDefinition", "TensorSpec", "attention_axes", "cache_bytes_per_token", "conv_history_bytes",
+    "distinct_experts", "latent_axes", "linear_axes", "recurrent_state_bytes", "state_bytes_per_sequence",
+    "visible_pairs",
+]  # fmt: skip

@@ -1,0 +1,28 @@
+"""A matrix product with a weight: every projection, the output head, and a dense feed-forward block's matrices."""
+
+from __future__ import annotations
+
+from .definition import Axes, OpDefinition, TensorSpec, moved
+
+_INPUT = TensorSpec(name="input", axes=("tokens", "inner"))
+_WEIGHT = TensorSpec(name="weight", axes=("outer", "inner"), item="weight_item")
+_OUTPUT = TensorSpec(name="output", axes=("tokens", "outer"))
+
+
+def flops(axes: Axes) -> float:
+    """One multiply-add for each weight and token: 2 * tokens * inner * outer."""
+    return 2 * axes["tokens"] * axes["inner"] * axes["outer"]
+
+
+DEFINITION = OpDefinition(
+    name="linear",
+    summary="output[t, o] = sum over i of input[t, i] * weight[o, i]",
+    axes={"tokens": "rows of the activation", "inner": "width that is summed over", "outer": "width of the result",
+          "item": "bytes of an activation value",
+          "weight_item": "bytes of a stored weight, its share of scales included"},
+    inputs=(_INPUT, _WEIGHT),
+    outputs=(_OUTPUT,),
+    flops=flops,
+    bytes=moved(_INPUT, _WEIGHT, _OUTPUT),
+    source="definition of the matrix product",
+)
