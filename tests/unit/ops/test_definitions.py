@@ -25,7 +25,7 @@ def test_every_definition_names_the_axes_of_its_tensors():
 
 def test_every_definition_can_be_evaluated_with_its_axes():
     for definition in OPERATORS:
-        axes = {name: 4.0 for name in definition.axes} | {"top_k": 2.0, "absorbed": 1.0}
+        axes = dict.fromkeys(definition.axes, 4.0) | {"top_k": 2.0, "absorbed": 1.0}
         assert definition.flops(axes) >= 0
         assert definition.bytes(axes) > 0
 
@@ -109,8 +109,8 @@ def test_experts_read_the_weights_of_those_visited():
 
 
 def test_linear_router_norm_elementwise_and_embedding_by_hand():
-    axes = {"tokens": 3, "inner": 5, "outer": 7, "hidden": 5, "experts": 7, "item": 2, "weight_item": 2, "score_item": 4,
-            "elements": 11, "operands": 2, "operations": 1}  # fmt: skip
+    axes = {"tokens": 3, "inner": 5, "outer": 7, "hidden": 5, "experts": 7, "item": 2, "weight_item": 2,
+            "score_item": 4, "elements": 11, "operands": 2, "operations": 1}  # fmt: skip
     by_name = {d.name: (d.flops(axes), d.bytes(axes)) for d in OPERATORS if set(d.axes) <= set(axes)}
     assert by_name["linear"] == (210, 2 * (15 + 35 + 21))
     assert by_name["router"] == (210, 2 * (15 + 35) + 4 * 21)
@@ -120,4 +120,5 @@ def test_linear_router_norm_elementwise_and_embedding_by_hand():
 
 
 def test_no_window_is_an_infinite_one():
-    assert attention_axes(Attention(kind="full", heads=1, kv_heads=1, head_dim=1, v_head_dim=1), 1, 1, 5)["window"] == inf
+    attention = Attention(kind="full", heads=1, kv_heads=1, head_dim=1, v_head_dim=1)
+    assert attention_axes(attention, 1, 1, 5)["window"] == inf
