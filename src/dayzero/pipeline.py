@@ -1,0 +1,243 @@
+"""The stages in order, and adapt(): read this first.
+
+    target -> read -> preflight -> trace -> plan -> run -> check -> emit -> report
+
+Each stage is a function from nouns to a noun. Its result lies in the run directory as `N-stage.json`, with the digests
+of what it was made from; it is made again only when one of them changed. A stage that cannot run here is recorded as
+not possible with the reason, and what depends on it too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from dayzero import __version__
+from dayzero.errors import ReleaseError, UsageError, did_you_mean
+from dayzero.job import Job, Options, Stage, make_stage
+from dayzero.progress import SILENT, Progress
+from dayzero.schema import (
+    Bundle,
+    Findings,
+    OpGraph,
+    Plan,
+    Release,
+    Results,
+    RunRecord,
+    StageResult,
+    Target,
+    Verdict,
+)
+from dayzero.schema.store import RunDirectory, write_atomic, write_bundle
+
+
+def _target(job: Job) -> Target:
+    from dayzero.backends import measure_host
+    from dayzero.resolve import resolve_target
+
+    return resolve_target(job.target, measured=lambda ranks: measure_host(ranks, job.progress))
+
+
+def _read(job: Job) -> Release:
+    from dayzero.stages.read import read
+
+    return read(job.source, revision=job.options.revision, metadata_only=job.options.metadata_only,
+                progress=job.progress)
+
+
+def _preflight(job: Job) -> Findings:
+    from dayzero.stages.preflight import preflight
+
+    return preflight(job.need("read", Release), job.need("target", Target))
+
+
+def _trace(job: Job) -> OpGraph:
+    from dayzero.stages.trace import trace
+
+    release, workload = job.need("read", Release), job.need("target", Target).workload
+    return trace(release, batch=job.options.batch, tokens=job.options.tokens or workload.input_tokens,
+                 context=job.options.context or workload.input_tokens, progress=job.progress)
+
+
+def _plan(job: Job) -> Plan:
+    from dayzero.stages.plan import plan
+
+    return plan(job.need("read", Release).model, job.need("target", Target), graph=job.get("trace", OpGraph),
+                top=job.options.top, progress=job.progress)
+
+
+def _run(job: Job) -> RunRecord:
+    from dayzero.stages.run import run
+
+    return run(job.need("read", Release), job.need("plan", Plan), job.need("target", Target), folder=job.folder.path,
+               layouts=job.options.layouts or None, prompts=job.options.prompts or None,
+               max_new_tokens=job.options.max_new_tokens, seed=job.options.seed, progress=job.progress)
+
+
+def _check(job: Job) -> Verdict:
+    from dayzero.stages.check import check
+    from dayzero.stages.read import read
+
+    reference = read(job.options.reference, progress=job.progress) if job.options.reference else None
+    return check(job.need("read", Release), job.need("run", RunRecord), folder=job.folder.path, reference=reference,
+                 progress=job.progress)
+
+
+def _emit(job: Job) -> Bundle:
+    from dayzero.stages.emit import emit
+
+    bundle = emit(job.need("read", Release), job.need("plan", Plan), job.need("target", Target),
+                  verdict=job.get("check", Verdict))
+    write_bundle(job.folder.path / "8-bundle", bundle.files)
+    return bundle
+
+
+def _report(job: Job) -> Bundle:
+    from dayzero.stages.report import report
+
+    write_atomic(report_path(job), report(results(job)).encode())
+    return Bundle(files={}, commands={}, notes=(f"written to {report_path(job).name}",))
+
+
+def _file_identity(path: str | None) -> list[list[Any]]:
+    """Name, size and time of change of every file that a local release or card consists of."""
+    root = Path(path or "")
+    if path is None or not root.exists():
+        return [[path]]
+    files = sorted(root.rglob("*")) if root.is_dir() else [root]
+    return [[str(file), file.stat().st_size, file.stat().st_mtime_ns] for file in files if file.is_file()]
+
+
+def _target_identity(job: Job) -> str:
+    try:
+        return job.target.read_text(errors="replace")
+    except OSError:
+        return ""  # resolve_target says what is wrong with it
+
+
+STAGES: tuple[Stage, ...] = (
+    Stage(number=0, name="target", noun=Target, make=_target, identity=_target_identity),
+    Stage(number=1, name="read", noun=Release, make=_read, options=("revision", "metadata_only"),
+          identity=lambda job: _file_identity(job.source)),
+    Stage(number=2, name="preflight", noun=Findings, make=_preflight, needs=("read", "target")),
+    Stage(number=3, name="trace", noun=OpGraph, make=_trace, needs=("read", "target"),
+          options=("batch", "tokens", "context")),
+    Stage(number=5, name="plan", noun=Plan, make=_plan, needs=("read", "target"), uses=("trace",), options=("top",)),
+    Stage(number=6, name="run", noun=RunRecord, make=_run, needs=("read", "plan", "target"),
+          options=("layouts", "prompts", "max_new_tokens", "seed"), beside="6-run"),
+    Stage(number=7, name="check", noun=Verdict, make=_check, needs=("read", "run"), options=("reference",),
+          identity=lambda job: _file_identity(job.options.reference)),
+    Stage(number=8, name="emit", noun=Bundle, make=_emit, needs=("read", "plan", "target"), uses=("check",),
+          beside="8-bundle"),
+    Stage(number=9, name="report", noun=Bundle, make=_report, needs=("read", "target"),
+          uses=("preflight", "trace", "plan", "run", "check", "emit"), beside="9-report.html"),
+)
+"""Number 4 belongs to tune, which does not exist yet."""
+
+
+def stage_named(name: str) -> Stage:
+    """The stage of that name. Raises UsageError."""
+    names = [stage.name for stage in STAGES]
+    if name not in names:
+        raise UsageError(f"no stage is named {name!r}", f"{did_you_mean(name, names)}stages: {', '.join(names)}")
+    return STAGES[names.index(name)]
+
+
+def report_path(job: Job) -> Path:
+    """Where the HTML report lies."""
+    return job.folder.path / "9-report.html"
+
+
+def open_job(source: str, target: Path | str, *, runs: Path | str = "runs", options: Options | None = None,
+             progress: Progress = SILENT) -> Job:
+    """A job in `runs/<release>@<target>/`. Nothing is read or written yet."""
+    name = Path(source).resolve().name if Path(source).exists() else source.replace("/", "__")
+    folder = Path(runs) / f"{name.removesuffix('.toml')}@{Path(target).stem}"
+    return Job(source=source, target=Path(target), folder=RunDirectory(folder, __version__),
+               options=options or Options(), progress=progress)
+
+
+def _closure(names: Iterable[str]) -> set[str]:
+    """The named stages and everything that they need."""
+    wanted: set[str] = set()
+    for name in names:
+        wanted |= {name} | _closure(stage_named(name).needs)
+    return wanted
+
+
+def advance(job: Job, upto: str | None = None, *, from_stage: str | None = None, only: str | None = None,
+            force: bool = False) -> Job:
+    """Make stages: all of them, or those that `upto` needs; from `from_stage` on, or `only` one, anew.
+
+    `force` makes every wanted stage anew; with `from_stage` or `only`, those that it names. Holds the run directory's
+    lock. Raises DayzeroError.
+    """
+    last = upto or only
+    wanted = _closure([last]) if last else {stage.name for stage in STAGES}
+    first = stage_named(from_stage).number if from_stage else None
+    alone = stage_named(only).name if only else None
+    with job.folder.lock():
+        for stage in STAGES:
+            if stage.name in wanted:
+                anew = stage.name == alone or (first is not None and stage.number >= first)
+                make_stage(job, stage, force=anew or (force and first is None and alone is None))
+                _stop_on_broken_files(job, stage, upto)
+            else:
+                _keep(job, stage)
+    return job
+
+
+def _keep(job: Job, stage: Stage) -> None:
+    """Use what an unwanted stage left, if it is still true: a plan is better with a trace that is already there."""
+    known = job.folder.load(stage.number, stage.name)
+    if known and known.inputs == stage.inputs(job):
+        job.made[stage.name] = known
+
+
+def _stop_on_broken_files(job: Job, stage: Stage, upto: str | None) -> None:
+    """Files that are cut short or missing make everything after preflight meaningless: say so and stop."""
+    if stage.name != "preflight" or upto == "preflight":
+        return
+    findings = job.need("preflight", Findings).findings
+    broken = [finding for finding in findings if finding.severity == "error" and finding.rule.startswith("file-")]
+    if broken:
+        more = f" (and {len(broken) - 1} more)" if len(broken) > 1 else ""
+        raise ReleaseError(f"{broken[0].rule} {broken[0].subject}: {broken[0].message}{more}", broken[0].hint)
+
+
+def results(job: Job) -> Results:
+    """All that is known of a job. Needs target and read."""
+    stages = tuple(
+        StageResult(name=stage.name, status=made.status, reason=made.reason, hint=made.hint, seconds=made.seconds)
+        for stage in STAGES if (made := job.made.get(stage.name)))
+    return Results(
+        stages=stages, target=job.need("target", Target), release=job.need("read", Release),
+        findings=job.get("preflight", Findings), graph=job.get("trace", OpGraph), plan=job.get("plan", Plan),
+        record=job.get("run", RunRecord), verdict=job.get("check", Verdict), bundle=job.get("emit", Bundle),
+        environment={"dayzero": __version__})
+
+
+def failed(outcome: Results) -> list[str]:
+    """Why the release is not adapted: a verdict that is fail, a stage that failed. Empty: it is."""
+    reasons = [f"{stage.name} failed: {stage.reason.splitlines()[0]}" for stage in outcome.stages
+               if stage.status == "failed"]
+    if outcome.findings and outcome.findings.verdict == "fail":
+        reasons.append("preflight found errors")
+    if outcome.plan and outcome.plan.best is None:
+        reasons.append("no layout fits")
+    if outcome.verdict and not outcome.verdict.passed:
+        reasons.append("check: what ran is not the released model")
+    return reasons
+
+
+def adapt(source: str, target: Path | str, *, runs: Path | str = "runs", options: Options | None = None,
+          from_stage: str | None = None, only: str | None = None, force: bool = False,
+          progress: Progress = SILENT) -> Results:
+    """All stages for one release on one target; returns everything that was found.
+
+    `source` is a release folder, a card (.toml) or a hub id; `target` a target.toml. Raises DayzeroError for a wrong
+    request.
+    """
+    job = open_job(source, target, runs=runs, options=options, progress=progress)
+    return results(advance(job, from_stage=from_stage, only=only, force=force))

@@ -1,0 +1,28 @@
+"""Shared by all tests: where the repository is, and the real model when `make test` has made it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", TOKENIZERS_PARALLELISM="false")
+sys.path.insert(0, str(ROOT))  # tests.support
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The repository."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def real_model() -> Path:
+    """SmolLM2-135M-Instruct, dequantised from Q4_1: a real release with weights."""
+    folder = ROOT / "demo" / "SmolLM2-135M"
+    if not (folder / "config.json").exists():
+        pytest.skip("the demo model is not there: make demo-model")
+    return folder

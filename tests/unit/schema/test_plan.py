@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dayzero.errors import LayoutError
+from dayzero.schema import Layout
+
+DEGREE = st.integers(1, 64)
+
+
+@given(DEGREE, DEGREE, DEGREE)
+def test_world_size_is_the_product(tp: int, pp: int, dp: int) -> None:
+    layout = Layout(tp=tp, pp=pp, dp=dp)
+    assert layout.check_world(tp * pp * dp) is layout
+    with pytest.raises(LayoutError, match="devices, but there are"):
+        layout.check_world(tp * pp * dp + 1)
+
+
+@given(DEGREE, DEGREE, DEGREE)
+def test_text_can_be_parsed(tp: int, pp: int, dp: int) -> None:
+    layout = Layout(tp=tp, pp=pp, dp=dp)
+    assert layout.text == "one device" or Layout.parse(layout.text) == layout
+
+
+@pytest.mark.parametrize("text", ["tp", "tp=", "tp=0", "tp=-1", "tp=2.5", "xx=2", "ep=3,tp=2", "tp=4,attention_tp=3",
+                                  "tp=²"])
+def test_wrong_degrees(text: str) -> None:
+    with pytest.raises(LayoutError):
+        Layout.parse(text)
+
+
+def test_experts_keep_their_width_when_spread() -> None:
+    assert [Layout(tp=8, ep=ep).expert_tp for ep in (1, 2, 8)] == [8, 4, 1]
+    assert Layout(tp=4, dp=4, ep=16).expert_tp == 1

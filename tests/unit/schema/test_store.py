@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dayzero.errors import StoreError
+from dayzero.schema import Layout, store
+from dayzero.schema.store import RunDirectory, write_atomic, write_bundle
+
+
+def saved(folder: RunDirectory, tp: int = 2) -> store.Artifact:
+    return folder.save(5, "plan", data=Layout(tp=tp), inputs={"read": "abc"}, seconds=1.0)
+
+
+def test_artifact_round_trip(tmp_path: Path) -> None:
+    folder = RunDirectory(tmp_path / "runs" / "m@t", "0.1.0")
+    assert folder.load(5, "plan") is None
+    made = saved(folder)
+    back = folder.load(5, "plan")
+    assert back == made and back.load(Layout) == Layout(tp=2) and back.inputs == {"read": "abc"}
+
+
+def test_digest_ignores_how_long_it_took(tmp_path: Path) -> None:
+    folder = RunDirectory(tmp_path, "0.1.0")
+    first = saved(folder).digest
+    again = folder.save(5, "plan", data=Layout(tp=2), inputs={}, seconds=9.0).digest
+    assert first == again != saved(folder, tp=4).digest
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"stage": 3}', b"\xff\xfe"])
+def test_a_damaged_file_is_made_again(tmp_path: Path, content: bytes) -> None:
+    folder = RunDirectory(tmp_path, "0.1.0")
+    folder.file(5, "plan").write_bytes(content)
+    assert folder.load(5, "plan") is None
+
+
+def test_another_version_is_made_again(tmp_path: Path) -> None:
+    saved(RunDirectory(tmp_path, "0.1.0"))
+    assert RunDirectory(tmp_path, "0.2.0").load(5, "plan") is None
+
+
+def test_wrong_noun(tmp_path: Path) -> None:
+    artifact = RunDirectory(tmp_path, "0").save(5, "plan", data={"tp": "two"}, inputs={}, seconds=0.0)
+    with pytest.raises(StoreError, match="damaged"):
+        artifact.load(Layout)
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "x.json"
+    write_atomic(path, b"old")
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StoreError, match="No space left"):
+        write_atomic(path, b"new")
+    assert path.read_bytes() == b"old" and list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc/x", "a/../../x", "."])
+def test_a_bundle_stays_in_its_folder(tmp_path: Path, name: str) -> None:
+    with pytest.raises(StoreError, match="outside"):
+        write_bundle(tmp_path / "bundle", {name: "text"})
+
+
+def test_only_one_process_at_a_time(tmp_path: Path) -> None:
+    code = ("import sys; from pathlib import Path; from dayzero.schema.store import RunDirectory\n"
+            "with RunDirectory(Path(sys.argv[1]), '0').lock(): print('got it')")
+    folder = RunDirectory(tmp_path, "0")
+    with folder.lock():
+        other = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True)
+        assert "another process is using" in other.stderr
+    other = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True)
+    assert other.stdout == "got it\n"
