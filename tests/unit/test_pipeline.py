@@ -1,0 +1,88 @@
+"""Stages are kept, made again and recorded; on real cards, without torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dayzero.errors import UsageError
+from dayzero.job import Job, Options
+from dayzero.pipeline import STAGES, adapt, advance, failed, open_job, results
+from dayzero.schema import Plan
+
+TARGET = '[cluster]\ndevice = "h200"\ndevices_per_node = 1\n'
+
+
+@pytest.fixture
+def job(tmp_path: Path, root: Path) -> Job:
+    (tmp_path / "one.toml").write_text(TARGET)
+    return open_job(str(root / "examples/cards/smollm2-135m.toml"), tmp_path / "one.toml", runs=tmp_path / "runs")
+
+
+def again(job: Job, options: Options | None = None, **stages: object) -> set[str]:
+    """Advance a fresh job in the same run directory; the names of the stages that were made anew."""
+    before = {path.name: path.stat().st_mtime_ns for path in job.folder.path.glob("*.json")}
+    job.made.clear()
+    job.options = options or job.options
+    advance(job, **stages)
+    return {path.stem.partition("-")[2] for path in job.folder.path.glob("*.json")
+            if before.get(path.name) != path.stat().st_mtime_ns}
+
+
+def test_numbers_and_needs_are_in_order() -> None:
+    numbers = [stage.number for stage in STAGES]
+    assert numbers == sorted(set(numbers))
+    seen: set[str] = set()
+    for stage in STAGES:
+        assert set(stage.needs) | set(stage.uses) <= seen
+        seen.add(stage.name)
+
+
+def test_a_card_goes_through_and_says_what_is_not_possible(job: Job) -> None:
+    outcome = results(advance(job, upto=None))
+    status = {stage.name: (stage.status, stage.reason) for stage in outcome.stages}
+    assert status["run"][0] == "not_possible" and "no weights" in status["run"][1]
+    assert status["check"][0] == "not_possible" and "run" in status["check"][1]
+    assert outcome.plan and outcome.plan.best and not failed(outcome)
+    assert (job.folder.path / "9-report.html").stat().st_size > 1_000_000  # charts are inlined
+    assert job.folder.path.name == "smollm2-135m@one"
+
+
+def test_nothing_is_made_twice(job: Job) -> None:
+    advance(job, upto="plan")
+    assert again(job, upto="plan") == set()
+
+
+def test_a_changed_target_keeps_what_was_read(job: Job) -> None:
+    advance(job, upto="plan")
+    job.target.write_text(TARGET.replace("h200", "h100"))
+    assert again(job, upto="plan") == {"target", "preflight", "plan"}
+
+
+def test_a_changed_option_remakes_what_uses_it(job: Job) -> None:
+    advance(job, upto="plan")
+    assert again(job, Options(top=3), upto="plan") == {"plan"}
+
+
+def test_force_from_and_only(job: Job) -> None:
+    advance(job, upto="plan")
+    assert again(job, upto="plan", force=True) == {"target", "read", "preflight", "plan"}
+    assert again(job, upto="plan", from_stage="preflight") == {"preflight", "plan"}
+    assert again(job, only="preflight") == {"preflight"}
+    with pytest.raises(UsageError, match="no stage"):
+        again(job, from_stage="plam")
+
+
+def test_an_interrupted_run_goes_on(job: Job) -> None:
+    advance(job, upto="plan")
+    (job.folder.path / "5-plan.json").unlink()
+    (job.folder.path / "2-preflight.json").write_text("{")
+    assert again(job, upto="plan") == {"preflight", "plan"}
+
+
+def test_the_library_call(tmp_path: Path, root: Path) -> None:
+    (tmp_path / "eight.toml").write_text(TARGET.replace("= 1", "= 8"))
+    outcome = adapt(str(root / "examples/cards/kimi-k3.toml"), tmp_path / "eight.toml", runs=tmp_path / "runs")
+    assert isinstance(outcome.plan, Plan) and outcome.plan.best is None
+    assert failed(outcome) == ["preflight found errors", "no layout fits"]
