@@ -67,6 +67,8 @@ def _enc_hook(value: Any) -> Any:
 
 
 def _dec_hook(type_: type, value: Any) -> Any:
+    if type_ is object:  # any JSON value
+        return value
     if type_ is Column:
         return Column.unpack(value)
     raise NotImplementedError(f"cannot read {type_}")

@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# Note: The options are those for GPUs. On a CPU it takes the engine's CPU build and VLLM_CPU_KVCACHE_SPACE=1 (GiB
+#   of cache for each rank; the plan needs 5.00 MiB).
+# Note: Several ranks on one CPU socket also need VLLM_CPU_OMP_THREADS_BIND=nobind.
+set -euo pipefail
+
+exec vllm serve demo/SmolLM2-135M \
+  --tensor-parallel-size 1 \
+  --data-parallel-size 2 \
+  --dtype bfloat16 \
+  --max-model-len 256 \
+  --max-num-seqs 1 \
+  --max-num-batched-tokens 2048 \
+  --gpu-memory-utilization 0.9 \
+  --host 127.0.0.1 \
+  --port 8000 \
+  "$@"

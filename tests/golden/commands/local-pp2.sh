@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Note: The options are those for GPUs. On a CPU it takes the engine's CPU build and VLLM_CPU_KVCACHE_SPACE=1 (GiB
+#   of cache for each rank; the plan needs 5.00 MiB).
+# Note: Several ranks on one CPU socket also need VLLM_CPU_OMP_THREADS_BIND=nobind.
+set -euo pipefail
+
+export VLLM_PP_LAYER_PARTITION=14,16
+exec vllm serve demo/SmolLM2-135M \
+  --tensor-parallel-size 1 \
+  --pipeline-parallel-size 2 \
+  --dtype bfloat16 \
+  --max-model-len 256 \
+  --max-num-seqs 2 \
+  --max-num-batched-tokens 2048 \
+  --gpu-memory-utilization 0.9 \
+  --host 127.0.0.1 \
+  --port 8000 \
+  "$@"

@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# Note: The release is a card without files: put the folder or hub id of the weights for MODEL_FOLDER_OR_HUB_ID.
+# Note: --trust-remote-code: the config names the release's own Python (auto_map), which the engine will run with
+#   your rights. Read that code first; drop the option if this version knows the model.
+set -euo pipefail
+
+exec vllm serve MODEL_FOLDER_OR_HUB_ID \
+  --tensor-parallel-size 1 \
+  --data-parallel-size 8 \
+  --enable-expert-parallel \
+  --dtype bfloat16 \
+  --max-model-len 4608 \
+  --max-num-seqs 8 \
+  --max-num-batched-tokens 8192 \
+  --gpu-memory-utilization 0.9 \
+  --trust-remote-code \
+  --host 127.0.0.1 \
+  --port 8000 \
+  "$@"

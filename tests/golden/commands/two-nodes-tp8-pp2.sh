@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Note: The release is a card without files: put the folder or hub id of the weights for MODEL_FOLDER_OR_HUB_ID.
+# Note: --trust-remote-code: the config names the release's own Python (auto_map), which the engine will run with
+#   your rights. Read that code first; drop the option if this version knows the model.
+set -euo pipefail
+
+export VLLM_PP_LAYER_PARTITION=46,47
+usage="usage: HEAD_NODE_ADDRESS=<address of node 0> $0 <rank of this node, 0 to 1> [options]"
+: "${HEAD_NODE_ADDRESS:?$usage}"
+NODE_RANK="${1:?$usage}"
+shift
+ROLE=()
+if [[ "$NODE_RANK" != 0 ]]; then ROLE=(--headless); fi
+
+exec vllm serve MODEL_FOLDER_OR_HUB_ID \
+  --tensor-parallel-size 8 \
+  --pipeline-parallel-size 2 \
+  --dtype bfloat16 \
+  --max-model-len 4608 \
+  --max-num-seqs 64 \
+  --max-num-batched-tokens 8192 \
+  --gpu-memory-utilization 0.9 \
+  --trust-remote-code \
+  --host 127.0.0.1 \
+  --port 8000 \
+  --nnodes 2 \
+  --node-rank "$NODE_RANK" \
+  --master-addr "$HEAD_NODE_ADDRESS" \
+  --master-port 29501 \
+  "${ROLE[@]}" \
+  "$@"

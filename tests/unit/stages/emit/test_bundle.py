@@ -1,0 +1,84 @@
+"""The bundle: what it holds with a layout, without one, and with a failed check."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+
+import msgspec
+from tests.support.results import adapted, large_target, planned, small_verdict, too_large
+
+from dayzero.stages.emit import emit, overview
+
+
+def test_files_and_manifest() -> None:
+    results = adapted()
+    bundle = emit(results.release, results.plan, results.target, verdict=results.verdict)
+    assert sorted(bundle.files) == ["launch-vllm.sh", "manifest.json", "plan.json"]
+    manifest = json.loads(bundle.files["manifest.json"])
+    for name, entry in manifest["files"].items():
+        assert entry["sha256"] == hashlib.sha256(bundle.files[name].encode()).hexdigest()
+    assert set(manifest["files"]) == set(bundle.files) - {"manifest.json"}
+    assert manifest["checks"] == {"passed": True, "reference": "one process, fp32", "comparisons": 6, "failed": []}
+    assert manifest["release"]["weight_files"]["model-00002-of-00003.safetensors"]["sha256"] == "2" * 64
+    again = emit(results.release, results.plan, results.target, verdict=results.verdict)
+    assert again == bundle
+
+
+def test_plan_json_has_the_layout_and_its_stages() -> None:
+    results = adapted()
+    document = json.loads(emit(results.release, results.plan, results.target).files["plan.json"])
+    assert document["layout"] == {"tp": 1, "pp": 2, "ep": 1, "dp": 1, "cp": 1, "attention_tp": 0}
+    first, last = document["candidates"][0]["stages"]
+    assert (first["first_layer"], first["end_layer"], last["first_layer"], last["end_layer"]) == (0, 14, 14, 30)
+    assert sum(last["bytes_per_device"].values()) == document["candidates"][0]["need_bytes"]
+    assert document["candidates"][0]["tpot_s"]["low"] < document["candidates"][0]["tpot_s"]["value"]
+
+
+def test_without_a_fitting_layout_there_is_no_command_but_a_reason() -> None:
+    results = too_large()
+    bundle = emit(results.release, results.plan, results.target)
+    assert sorted(bundle.files) == ["manifest.json", "plan.json"]
+    assert bundle.commands == {}
+    assert "needs 193.71 GiB" in bundle.notes[0]
+    document = json.loads(bundle.files["plan.json"])
+    assert document["layout"] is None
+    assert [candidate["fits"] for candidate in document["candidates"]] == [False]
+    empty = msgspec.structs.replace(results.plan, candidates=())
+    assert "none of the 7 layouts is legal" in emit(results.release, empty, results.target).notes[0]
+
+
+def test_a_failed_check_is_written_into_the_script() -> None:
+    results = adapted()
+    bundle = emit(results.release, results.plan, results.target, verdict=small_verdict(passed=False))
+    assert "WARNING: 2 of 6 comparisons" in bundle.files["launch-vllm.sh"]
+    assert "pp=2: logits, relative L2" in json.loads(bundle.files["manifest.json"])["checks"]["failed"]
+    assert "Not checked" in emit(results.release, results.plan, results.target).files["launch-vllm.sh"]
+
+
+def test_plans_for_an_engine_without_emitter_say_so() -> None:
+    results = planned()
+    bundle = emit(results.release, results.plan, large_target(2, engine="runtime"))
+    assert bundle.commands
+    assert "for the engine runtime" in bundle.notes[0]
+
+
+def test_a_hostile_name_cannot_leave_its_comment() -> None:
+    results = adapted()
+    release = msgspec.structs.replace(results.release, name="x\nrm -rf /\r#", root="a b; rm -rf /")
+    script = emit(release, results.plan, results.target).files["launch-vllm.sh"]
+    assert not any(line.startswith("rm") for line in script.splitlines())
+    assert "exec vllm serve 'a b; rm -rf /'" in script
+
+
+def test_overview_shows_commands_without_reading_markup() -> None:
+    from rich.console import Console
+
+    console = Console(width=200, file=io.StringIO())
+    results = adapted()
+    bundle = emit(results.release, results.plan, results.target)
+    console.print(overview(msgspec.structs.replace(bundle, notes=("[red]kept[/red]",))))
+    text = console.file.getvalue()
+    assert "vllm serve demo/SmolLM2-135M" in text
+    assert "[red]kept[/red]" in text
