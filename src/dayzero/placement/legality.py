@@ -261,4 +261,6 @@ def blockers(model: ModelSpec, layout: Layout, engine: Engine) -> tuple[Finding,
 
 def valid_tp(model: ModelSpec, engine: Engine, devices: int) -> list[int]:
     """Every tp from 1 to `devices` at which no rule is an error, without expert parallelism."""
-    return [tp for tp in range(1, devices + 1) if not blockers(model, Layout(tp=tp), engine)]
+    most = max(attention.heads for attention in _kinds(model))  # more ranks than heads are never legal, unless padded
+    limit = devices if engine.head_padding == "multiple_of_tp" else min(devices, most)
+    return [tp for tp in range(1, limit + 1) if not blockers(model, Layout(tp=tp), engine)]

@@ -14,8 +14,8 @@ TOWERS = ("vision", "audio", "projector")
 """First words of the roles of families that turn other inputs into embeddings."""
 FIRST = ("embedding", *TOWERS)
 """First words of the roles that belong to the first pipeline stage."""
-LAST = ("head", "norm.final")
-"""Roles that belong to the last pipeline stage."""
+LAST = ("head", "norm")
+"""First words of the roles that belong to the last pipeline stage, if the family is in no layer."""
 
 
 def is_tower(family: WeightFamily) -> bool:
@@ -90,7 +90,7 @@ def _layers_here(family: WeightFamily, model: ModelSpec, layers: range) -> tuple
     if word in FIRST:
         tied = word == "embedding" and model.tied_embeddings
         return (total if layers.start == 0 or (tied and last) else 0), total
-    if family.role in LAST or word == LAST[0]:
+    if word in LAST and not family.layers:
         return (total if last else 0), total
     if not family.layers:
         return 1, 1

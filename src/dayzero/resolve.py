@@ -1,0 +1,193 @@
+"""From target.toml to a Target with every default filled in; whatever a user got wrong in it is said here."""
+
+from __future__ import annotations
+
+import math
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from dayzero.data.devices import FP8_DIALECTS, LOCAL, device
+from dayzero.data.engines import resolve_engine
+from dayzero.errors import LayoutError, TargetError, did_you_mean
+from dayzero.schema import Cluster, Device, Layout, Link, Target, TargetRequest, Workload
+from dayzero.schema.store import write_atomic
+from dayzero.schema.target import (
+    ClusterRequest,
+    DeviceRequest,
+    EngineRequest,
+    LayoutRequest,
+    LinkRequest,
+    ReleaseRequest,
+    WorkloadRequest,
+)
+
+DEFAULT_WORKLOAD = "default (docs/numbers.md)"
+_EXAMPLES = "the files in examples/targets show what a target looks like"
+_ZERO_IS_FINE = ("process_bytes", "latency", "op_overhead", "links.devices", "network.devices")
+_MOST = 2**50
+"""Larger numbers than this are typing errors: it is a petabyte, or a quadrillion tokens."""
+_MOST_DEVICES = 2**20
+"""Likewise for devices in a node and for nodes."""
+_TABLES: dict[str, type[msgspec.Struct]] = {
+    "": TargetRequest, "release": ReleaseRequest, "cluster": ClusterRequest, "cluster.device": DeviceRequest,
+    "cluster.device.links": LinkRequest, "cluster.network": LinkRequest, "engine": EngineRequest,
+    "layout": LayoutRequest, "workload": WorkloadRequest,
+}
+_UNKNOWN = re.compile(r"Object contains unknown field `(?P<key>.*?)`(?: - at `\$\.?(?P<path>.*?)`)?$")
+_PLACE = re.compile(r"(?P<what>.*?) - at `\$\.?(?P<path>.*?)`$")
+
+
+def resolve_target(path: Path, *, measured: Callable[[int], Device] | None = None) -> Target:
+    """The target that a file describes. `measured(ranks)` gives one rank's share of this host, for device = "local".
+
+    Raises TargetError for anything wrong in the file, LayoutError for a layout that does not fit the cluster.
+    """
+    request = _parse(path)
+    _check_numbers(path, request)
+    cluster = _cluster(path, request.cluster, measured)
+    workload = request.workload or WorkloadRequest()
+    if workload.kind == "train":
+        raise TargetError(f"{path}: training cannot be planned yet", 'set kind = "serve" in [workload]')
+    return Target(
+        name=path.stem, cluster=cluster, engine=resolve_engine(request.engine),
+        workload=Workload(
+            kind=workload.kind, input_tokens=workload.input_tokens, output_tokens=workload.output_tokens,
+            concurrency=workload.concurrency, max_batched_tokens=workload.max_batched_tokens,
+            source="target file" if request.workload else DEFAULT_WORKLOAD),
+        layouts=_layouts(request, cluster), partial=request.release.partial)
+
+
+def local_target(layouts: Sequence[Layout], folder: Path) -> Path:
+    """Write a target file for this machine with room for the largest of the layouts, and return its path."""
+    ranks = max((layout.world_size for layout in layouts), default=1)
+    path = folder / f"local-{ranks}.toml"
+    write_atomic(path, f'[cluster]\ndevice = "{LOCAL}"\ndevices_per_node = {ranks}\n'.encode())
+    return path
+
+
+def _parse(path: Path) -> TargetRequest:
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise TargetError(f"cannot read the target {path}: {error.strerror}", _EXAMPLES) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise TargetError(f"{path} is not TOML: {error}", _EXAMPLES) from None
+    for key in content.keys() - set(_keys("")):
+        raise _unknown(path, key, "")
+    if "cluster" not in content:
+        raise TargetError(f"{path} has no [cluster]", "add [cluster] with device = ... and devices_per_node = ...")
+    try:
+        return msgspec.convert(content, TargetRequest)
+    except msgspec.ValidationError as error:
+        raise _explain(path, str(error)) from None
+
+
+def _explain(path: Path, text: str) -> TargetError:
+    """What msgspec found wrong, in the words of a TOML file."""
+    unknown = _UNKNOWN.match(text)
+    if unknown:
+        return _unknown(path, unknown["key"], re.sub(r"\[.*?\]", "", unknown["path"] or ""))
+    place = _PLACE.match(text)
+    what, where = (place["what"], place["path"]) if place else (text, "")
+    return TargetError(f"{path}: {where}: {what[0].lower()}{what[1:].replace('`', '')}".replace(": :", ":"),
+                       _EXAMPLES)
+
+
+def _unknown(path: Path, key: str, table: str) -> TargetError:
+    known = _keys(table)
+    elsewhere = next((f"it belongs in [{other}]; " for other in _TABLES if other and key in _keys(other)), "")
+    return TargetError(f"{path}: unknown key {key!r}{f' in [{table}]' if table else ''}",
+                       f"{did_you_mean(key, known) or elsewhere}known: {', '.join(known)}")
+
+
+def _keys(table: str) -> list[str]:
+    return [field.encode_name for field in msgspec.structs.fields(_TABLES.get(table, TargetRequest))]
+
+
+def _numbers(value: Any, place: str) -> Iterator[tuple[str, float]]:
+    """(dotted key, number) of all numbers that a request states."""
+    if isinstance(value, msgspec.Struct):
+        for field in msgspec.structs.fields(value):
+            yield from _numbers(getattr(value, field.name), f"{place}.{field.encode_name}".lstrip("."))
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _numbers(item, f"{place}.{key}")
+    elif isinstance(value, list):
+        for item in value:
+            yield from _numbers(item, place)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield place, value
+
+
+def _check_numbers(path: Path, request: TargetRequest) -> None:
+    for key, value in _numbers(request, ""):
+        if key.startswith(("engine.", "layout.")):  # any number is possible there; Layout checks its own
+            continue
+        rate = key.startswith("cluster.device.flops") or key.endswith("bandwidth")
+        most = 1e21 if rate else _MOST_DEVICES if key.endswith(("devices_per_node", "nodes")) else _MOST
+        if not math.isfinite(value) or value < 0 or value > most:
+            raise TargetError(f"{path}: {key} = {value} is not a sensible number", f"give a value from 0 to {most:.3g}")
+        if value == 0 and not key.endswith(_ZERO_IS_FINE):
+            raise TargetError(f"{path}: {key} = 0", "give a value above 0, or leave it out")
+    if request.cluster.memory_utilization > 1:
+        raise TargetError(f"{path}: cluster.memory_utilization = {request.cluster.memory_utilization} is above 1",
+                          "it is a share of the device memory: give a value above 0 and up to 1")
+
+
+def _cluster(path: Path, request: ClusterRequest, measured: Callable[[int], Device] | None) -> Cluster:
+    network = _link(request.network) if request.network else None
+    if isinstance(request.device, DeviceRequest):
+        chosen = _described(path, request.device)
+    elif request.device != LOCAL:
+        chosen = device(request.device)
+    elif request.nodes != 1:
+        raise TargetError(f'{path}: device = "{LOCAL}" is one machine, but nodes = {request.nodes}', "set nodes = 1")
+    elif measured is None:
+        raise TargetError(f'{path}: device = "{LOCAL}" has to be measured, and nothing here can',
+                          "pass measured=, as `dayzero adapt` does, or describe the device in an inline table")
+    else:
+        chosen = measured(request.devices_per_node)
+    return Cluster(device=chosen, devices_per_node=request.devices_per_node, nodes=request.nodes,
+                   memory_utilization=request.memory_utilization, network=network)
+
+
+def _described(path: Path, request: DeviceRequest) -> Device:
+    """The device of an inline table."""
+    if not request.flops:
+        raise TargetError(f"{path}: cluster.device.flops is empty", "state a rate, such as flops = {bf16 = 1e15}")
+    if request.efficiency is not None and request.efficiency > 1:
+        raise TargetError(f"{path}: cluster.device.efficiency = {request.efficiency} is above 1",
+                          "it is a share of the stated rates: give a value above 0 and up to 1")
+    if request.fp8 is not None and request.fp8 not in FP8_DIALECTS:
+        raise TargetError(f"{path}: unknown dialect of 8-bit floats: {request.fp8!r}",
+                          f"{did_you_mean(request.fp8, FP8_DIALECTS)}known: {', '.join(FP8_DIALECTS)}")
+    stated = ("memory_bytes", "memory_bandwidth", "flops", "efficiency", "op_overhead", "process_bytes")
+    return Device(
+        name=request.name, vendor=request.vendor, arch=request.arch, memory_bytes=request.memory_bytes,
+        memory_bandwidth=request.memory_bandwidth, flops=request.flops,
+        fp8=FP8_DIALECTS[request.fp8] if request.fp8 else None, efficiency=request.efficiency,
+        op_overhead=request.op_overhead, process_bytes=request.process_bytes,
+        links=tuple(_link(link) for link in request.links),
+        sources={key: request.source for key in stated if getattr(request, key)})
+
+
+def _link(request: LinkRequest) -> Link:
+    return Link(name=request.name, devices=request.devices, bandwidth=request.bandwidth, latency=request.latency,
+                source=request.source)
+
+
+def _layouts(request: TargetRequest, cluster: Cluster) -> tuple[Layout, ...]:
+    """The layouts asked for. One that takes fewer devices is fine if the others can run whole copies of it."""
+    asked = request.layout if isinstance(request.layout, list) else [request.layout] if request.layout else []
+    layouts = tuple(layout.resolve() for layout in asked)
+    for layout in layouts:
+        if cluster.world_size % layout.world_size:
+            layout.check_world(cluster.world_size)
+    if len(set(layouts)) != len(layouts):
+        raise LayoutError("the same layout is asked for twice", "keep one of them")
+    return layouts
