@@ -1,1 +1,10 @@
+"""plan: ModelSpec and Target to Plan. Memory and roofline cost of every layout, ranked, with reasons. No torch.
 
+search enumerates and ranks; candidate puts one layout together; work counts flops and bytes, traffic what ranks send,
+speeds says how fast; cost turns them into seconds; explain into words.
+"""
+
+from .explain import text, to_contract
+from .search import plan
+
+__all__ = ["plan", "text", "to_contract"]

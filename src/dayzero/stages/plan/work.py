@@ -1,0 +1,179 @@
+"""What one rank of a pipeline stage computes and moves in one step: flops and bytes for each kind of operator."""
+
+from __future__ import annotations
+
+from collections import Counter
+from math import ceil
+from typing import Literal
+
+import msgspec
+
+from dayzero.ops import OPERATORS, attention_axes, distinct_experts, latent_axes, linear_axes
+from dayzero.placement.memory import value_bytes
+from dayzero.placement.split import is_expert, is_mtp, is_tower, rank_bytes, rank_parameters
+from dayzero.schema import Attention, FeedForward, Layout, ModelSpec, Noun, Target, WeightFamily
+
+CACHE = "attention over cache"
+"""Kind of the operators that read caches and states; the other kinds are the first words of weight families' roles."""
+POINTWISE = "norms and pointwise"
+"""Kind of the operators between matrix products."""
+
+
+class Step(Noun, frozen=True, kw_only=True):
+    """One forward pass, or `passes` equal ones, of one replica."""
+
+    phase: Literal["prefill", "decode"]
+    """Which phase it is."""
+    sequences: float
+    """Sequences of the replica that take part."""
+    tokens: float
+    """New tokens of each, in one pass."""
+    context: float
+    """Tokens of each already in the cache, averaged over the passes."""
+    passes: int = 1
+    """Forward passes, such as the chunks of a long prompt."""
+
+    @property
+    def rows(self) -> float:
+        """Tokens that one pass of the replica handles."""
+        return self.sequences * self.tokens
+
+
+class Work(Noun, frozen=True, kw_only=True):
+    """Operators of one kind and scheme, all passes together, on one rank."""
+
+    kind: str
+    """What an engineer calls it."""
+    scheme: str
+    """Scheme whose matrix rate bounds it."""
+    flops: float
+    """Operations."""
+    bytes: float
+    """Bytes read and written."""
+
+
+def prefill_step(target: Target, sequences: float = 1) -> Step:
+    """The prompt of the workload, in as few equal chunks as `max_batched_tokens` allows."""
+    tokens, most = target.workload.input_tokens, target.workload.max_batched_tokens
+    passes = max(1, ceil(tokens / most))
+    chunk = tokens / passes
+    return Step(phase="prefill", sequences=sequences, tokens=chunk, context=chunk * (passes - 1) / 2, passes=passes)
+
+
+def decode_step(target: Target, sequences: float) -> Step:
+    """One further token for each sequence, half way through the output."""
+    workload = target.workload
+    return Step(phase="decode", sequences=sequences, tokens=1,
+                context=workload.input_tokens + workload.output_tokens / 2)
+
+
+def attention_sequences(layout: Layout, sequences: float) -> float:
+    """Sequences whose attention one rank computes: all of the replica, unless fewer ranks share attention than tp."""
+    return max(1.0, sequences * layout.attention_degree / layout.tp)
+
+
+def expert_rows(layout: Layout, rows: float) -> float:
+    """Tokens that are routed over one set of experts: those of all replicas that the expert groups span."""
+    return rows * max(1.0, layout.ep / layout.tp)
+
+
+def _block(family: WeightFamily, model: ModelSpec) -> FeedForward:
+    return model.feed_forwards[model.layers[family.layers[0]].feed_forward]
+
+
+def _family_work(family: WeightFamily, model: ModelSpec, layout: Layout, target: Target, layers: range,
+                 step: Step) -> tuple[float, float]:
+    """(flops, bytes) of the products with one family's weights, as the `linear` and `experts` operators count them:
+    two operations for each weight and token; each weight that is used is read once a pass. The rows that go in and
+    come out are counted with the pointwise operators that make them."""
+    parameters = rank_parameters(family, model, layout, target.engine, layers)
+    stored = rank_bytes(family, model, layout, target.engine, layers)
+    rows = step.rows
+    if is_expert(family):
+        block, together = _block(family, model), expert_rows(layout, rows)
+        visited = distinct_experts(block.experts, block.top_k, together) / block.experts
+        return (2 * parameters * together * block.top_k / block.experts * step.passes, stored * visited * step.passes)
+    if family.role.split(".")[0] in ("embedding", "head"):
+        return 2 * parameters * step.sequences, float(stored)  # only the last token of each sequence needs logits
+    if family.split in ("heads", "kv_heads"):
+        rows = attention_sequences(layout, step.sequences) * step.tokens
+    return 2 * parameters * rows * step.passes, float(stored * step.passes)
+
+
+def _is_head(family: WeightFamily, model: ModelSpec, layers: range) -> bool:
+    """Whether the family, of role embedding, is multiplied on this stage, as a tied output head."""
+    return model.tied_embeddings and layers.stop == len(model.layers)
+
+
+def weight_work(model: ModelSpec, layout: Layout, target: Target, layers: range, step: Step) -> list[Work]:
+    """The products with weights, by role and scheme. Towers and multi-token prediction take no part in these steps."""
+    totals: dict[tuple[str, str], list[float]] = {}
+    for family in model.families:
+        kind = family.role.split(".")[0]
+        if is_tower(family) or is_mtp(family, model) or (kind == "embedding" and not _is_head(family, model, layers)):
+            continue
+        flops, moved = _family_work(family, model, layout, target, layers, step)
+        if moved:
+            total = totals.setdefault((family.role, family.scheme), [0.0, 0.0])
+            total[0] += flops
+            total[1] += moved
+    return [Work(kind=role.split(".")[0], scheme=scheme, flops=flops, bytes=moved)
+            for (role, scheme), (flops, moved) in totals.items()]
+
+
+def _share(attention: Attention, degree: int) -> Attention:
+    """The heads that one of `degree` ranks computes."""
+    return msgspec.structs.replace(attention, heads=ceil(attention.heads / degree),
+                                   kv_heads=max(1, ceil(attention.kv_heads / degree)))
+
+
+def cache_work(model: ModelSpec, layout: Layout, layers: range, step: Step) -> list[Work]:
+    """Attention over caches and states, one entry for each kind of attention on the stage."""
+    sequences, item = attention_sequences(layout, step.sequences), value_bytes(model)
+    work = []
+    for name, count in Counter(model.layers[index].attention for index in layers).items():
+        local = _share(model.attentions[name], layout.attention_degree)
+        if local.kind == "linear":
+            definition, axes = OPERATORS.get("linear_attention"), linear_axes(local, sequences, step.tokens, item)
+        elif local.kind == "latent":
+            definition = OPERATORS.get("latent_attention")
+            axes = latent_axes(local, sequences, step.tokens, step.context, item)
+        else:
+            definition = OPERATORS.get("attention")
+            axes = attention_axes(local, sequences, step.tokens, step.context, item)
+        times = count * step.passes
+        work.append(Work(kind=CACHE, scheme=model.dtype, flops=times * definition.flops(axes),
+                         bytes=times * definition.bytes(axes)))
+    return work
+
+
+def _inner_width(block: FeedForward, layout: Layout) -> float:
+    """Inner values of a feed-forward block for each token of the replica, on one rank of a balanced batch."""
+    if block.kind == "dense":
+        return block.width / layout.tp
+    routed = block.top_k * block.width * max(1.0, layout.ep / layout.tp) / (layout.ep * layout.expert_tp)
+    return routed + block.shared_width / layout.tp
+
+
+def pointwise_work(model: ModelSpec, layout: Layout, layers: range, step: Step) -> Work:
+    """Two norms, two residual additions and the gated activation of each layer, and the embedding's rows."""
+    item, rows, hidden = value_bytes(model), step.rows * step.passes, model.hidden_size
+    norm, pointwise = OPERATORS.get("norm"), OPERATORS.get("elementwise")
+    flops = moved = 0.0
+    for name, count in Counter(model.layers[index].feed_forward for index in layers).items():
+        inner = {"elements": rows * _inner_width(model.feed_forwards[name], layout), "operands": 2, "operations": 5,
+                 "item": item}
+        residual = {"elements": rows * hidden, "operands": 2, "operations": 1, "item": item}
+        normed = {"tokens": rows, "hidden": hidden, "item": item, "weight_item": 0}
+        for operator, axes, times in ((norm, normed, 2), (pointwise, residual, 2), (pointwise, inner, 1)):
+            flops += count * times * operator.flops(axes)
+            moved += count * times * operator.bytes(axes)
+    if layers.start == 0:
+        moved += OPERATORS.get("embedding").bytes({"tokens": rows, "hidden": hidden, "item": item})
+    return Work(kind=POINTWISE, scheme="f32", flops=flops, bytes=moved)
+
+
+def stage_work(model: ModelSpec, layout: Layout, target: Target, layers: range, step: Step) -> list[Work]:
+    """All that one rank of the stage that holds `layers` does in the step, without communication."""
+    return [*weight_work(model, layout, target, layers, step), *cache_work(model, layout, layers, step),
+            pointwise_work(model, layout, layers, step)]
