@@ -63,8 +63,9 @@ def dense() -> ModelSpec:
         family("mlp.down", (hidden, width), layers, "width", 1),
         family("norm.attention", (hidden,), layers), family("norm.feed_forward", (hidden,), layers),
         family("norm.final", (hidden,), 0), family("embedding", (vocab, hidden), 0, "vocab", 0)]
-    return model(families, layers, hidden, vocab, Attention(kind="full", heads=9, kv_heads=3, head_dim=64, v_head_dim=64),
-                 FeedForward(kind="dense", width=width, input_width=hidden), tied=True)
+    attention = Attention(kind="full", heads=9, kv_heads=3, head_dim=64, v_head_dim=64)
+    block = FeedForward(kind="dense", width=width, input_width=hidden)
+    return model(families, layers, hidden, vocab, attention, block, tied=True)
 
 
 def sparse(layers: int = 8, experts: int = 64, top_k: int = 4) -> ModelSpec:
@@ -76,8 +77,9 @@ def sparse(layers: int = 8, experts: int = 64, top_k: int = 4) -> ModelSpec:
         family("experts.up", (width, hidden), layers, "width", 0, experts=experts),
         family("experts.down", (hidden, width), layers, "width", 1, experts=experts),
         family("embedding", (vocab, hidden), 0, "vocab", 0), family("head", (vocab, hidden), 0, "vocab", 0)]
-    return model(families, layers, hidden, vocab, Attention(kind="full", heads=16, kv_heads=4, head_dim=64, v_head_dim=64),
-                 FeedForward(kind="experts", width=width, input_width=hidden, experts=experts, top_k=top_k), tied=False)
+    attention = Attention(kind="full", heads=16, kv_heads=4, head_dim=64, v_head_dim=64)
+    block = FeedForward(kind="experts", width=width, input_width=hidden, experts=experts, top_k=top_k)
+    return model(families, layers, hidden, vocab, attention, block, tied=False)
 
 
 def device(**changes: object) -> Device:

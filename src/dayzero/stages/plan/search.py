@@ -56,12 +56,13 @@ def rank_key(candidate: Candidate) -> tuple[float, ...]:
 def plan(model: ModelSpec, target: Target, *, graph: OpGraph | None = None, top: int = 20,
          progress: Progress = SILENT) -> Plan:
     """The best `top` layouts for the model on the target, and why the others are rejected. With layouts in the target,
-    those alone. `graph` tells how many operators a step has. Raises LayoutError for a layout in the target that does
-    not make the world size, TargetError where a rate or a link is not stated, NotPossible for training."""
+    those alone. `graph` tells how many operators a step has. Raises LayoutError for a layout in the target of which
+    no whole number of copies makes the world size, TargetError where a rate or a link is not stated, NotPossible for
+    training."""
     if target.workload.kind == "train":
         raise NotPossible("training is not planned yet", "plan a workload of kind serve")
     started, world = time.perf_counter(), target.cluster.world_size
-    wanted = [layout.check_world(world) for layout in target.layouts]
+    wanted = [layout if world % layout.world_size == 0 else layout.check_world(world) for layout in target.layouts]
     if not wanted:
         wanted = list(layouts(world, any(block.experts for block in model.feed_forwards.values())))
     planner = Planner(model, target, graph)

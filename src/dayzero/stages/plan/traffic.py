@@ -38,15 +38,15 @@ class Traffic:
 
     def tensor_parallel(self, layers: range, step: Step) -> Triple:
         """Two all-reduces of the residual stream a layer, after attention and after the feed-forward block; attention
-        that is not split needs none. A ring sends 2 (n-1)/n of the buffer from each rank; the latency is that of a
-        tree, log2(n) messages."""
+        that is not split needs none. A ring sends 2 (n-1)/n of the buffer from each rank; the latency is that of
+        reducing and broadcasting over a tree, 2 log2(n) messages."""
         ranks = self.layout.tp
         if ranks == 1:
             return np.zeros(3)
         a_layer = 2 if self.layout.attention_degree > 1 else 1
         times = a_layer * len(layers) * step.passes
         sent = 2 * (ranks - 1) / ranks * self.residual(step)
-        return self.seconds(self.cluster.link(ranks), times * ceil(log2(ranks)), times * sent)
+        return self.seconds(self.cluster.link(ranks), times * 2 * ceil(log2(ranks)), times * sent)
 
     def expert_parallel(self, layers: range, step: Step) -> Triple:
         """Dispatch and combine of each layer with experts, when the experts of a layer are spread over several

@@ -13,6 +13,8 @@ from dayzero.placement.memory import value_bytes
 from dayzero.placement.split import is_expert, is_mtp, is_tower, rank_bytes, rank_parameters
 from dayzero.schema import Attention, FeedForward, Layout, ModelSpec, Noun, Target, WeightFamily
 
+from .speeds import is_measured
+
 CACHE = "attention over cache"
 """Kind of the operators that read caches and states; the other kinds are the first words of weight families' roles."""
 POINTWISE = "norms and pointwise"
@@ -127,8 +129,9 @@ def _share(attention: Attention, degree: int) -> Attention:
                                    kv_heads=max(1, ceil(attention.kv_heads / degree)))
 
 
-def cache_work(model: ModelSpec, layout: Layout, layers: range, step: Step) -> list[Work]:
-    """Attention over caches and states, one entry for each kind of attention on the stage."""
+def cache_work(model: ModelSpec, layout: Layout, layers: range, step: Step, absorbed: bool | None = None) -> list[Work]:
+    """Attention over caches and states, one entry for each kind of attention on the stage. `absorbed`: how latent
+    attention is computed, see its operator."""
     sequences, item = attention_sequences(layout, step.sequences), value_bytes(model)
     work = []
     for name, count in Counter(model.layers[index].attention for index in layers).items():
@@ -137,7 +140,7 @@ def cache_work(model: ModelSpec, layout: Layout, layers: range, step: Step) -> l
             definition, axes = OPERATORS.get("linear_attention"), linear_axes(local, sequences, step.tokens, item)
         elif local.kind == "latent":
             definition = OPERATORS.get("latent_attention")
-            axes = latent_axes(local, sequences, step.tokens, step.context, item)
+            axes = latent_axes(local, sequences, step.tokens, step.context, item, absorbed)
         else:
             definition = OPERATORS.get("attention")
             axes = attention_axes(local, sequences, step.tokens, step.context, item)
@@ -174,6 +177,8 @@ def pointwise_work(model: ModelSpec, layout: Layout, layers: range, step: Step) 
 
 
 def stage_work(model: ModelSpec, layout: Layout, target: Target, layers: range, step: Step) -> list[Work]:
-    """All that one rank of the stage that holds `layers` does in the step, without communication."""
-    return [*weight_work(model, layout, target, layers, step), *cache_work(model, layout, layers, step),
+    """All that one rank of the stage that holds `layers` does in the step, without communication. The reference
+    runtime, which runs on measured devices, expands a latent cache also in decode."""
+    absorbed = False if is_measured(target.cluster.device) else None
+    return [*weight_work(model, layout, target, layers, step), *cache_work(model, layout, layers, step, absorbed),
             pointwise_work(model, layout, layers, step)]

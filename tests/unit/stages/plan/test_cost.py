@@ -1,0 +1,126 @@
+"""Seconds from work and traffic: by hand on a device of round numbers, and monotone in what slows it down."""
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support.plan_models import dense, device, sparse, target
+
+from dayzero.schema import Layout, OpGraph, Phase
+from dayzero.stages.plan.cost import OVERHEAD, Cost, Costs, pipeline, roofline
+from dayzero.stages.plan.speeds import EXPECTED, speeds
+from dayzero.stages.plan.traffic import Traffic
+from dayzero.stages.plan.work import Work, decode_step, prefill_step
+
+DENSE = dense()
+WHOLE = ((0, 30),)
+HALVES = ((0, 15), (15, 30))
+
+
+def measured(**changes):
+    return device(efficiency=1.0, **changes)
+
+
+def graph(operators):
+    phases = {name: Phase(name=name, batch=1, tokens=1, context=1, flops=0, bytes=0, operators=operators)
+              for name in ("prefill", "decode")}
+    return OpGraph(parameters=0, seconds=0, phases=phases, operators=(), modules=(), control_flow=(), missing=(),
+                   layer_kinds=(), source="made by hand")
+
+
+def total(target_, step, layout=None, split=WHOLE, model=DENSE, traced=None):
+    costs = Costs(model, target_, speeds(target_.cluster.device), traced)
+    return Cost.sum(costs.stages(layout or Layout(), split, step)).total
+
+
+def test_an_operator_takes_the_slower_of_arithmetic_and_memory():
+    cost = Cost()
+    work = [Work(kind="a", scheme="bf16", flops=3e14, bytes=1e12), Work(kind="b", scheme="bf16", flops=1e14, bytes=2e12)]
+    roofline(cost, work, device(), speeds(measured()))
+    assert cost.causes["a"][EXPECTED] == pytest.approx(3) and cost.causes["b"][EXPECTED] == pytest.approx(2)
+    assert cost.bounds == {"matrix rate": pytest.approx(3), "memory bandwidth": pytest.approx(2)}
+
+
+def test_datasheet_rates_are_an_upper_bound_and_measured_ones_are_the_value():
+    step = decode_step(target(), 1)
+    fastest, expected, slowest = total(target(), step)
+    assert expected == pytest.approx(fastest / 0.75) and slowest == pytest.approx(fastest / 0.5)
+    fastest, expected, slowest = total(target(on=measured()), step)
+    assert expected == pytest.approx(1.5 * fastest) == pytest.approx(slowest / 1.5)
+    # 269 MB of weights and 27 MB of cache at 1 TB/s, and the few bytes between.
+    assert expected == pytest.approx(2.97e-4, rel=0.02)
+
+
+def test_overhead_is_operators_times_their_cost():
+    on = target(on=measured(op_overhead=1e-5))
+    step = decode_step(on, 1)
+    assert total(on, step, traced=graph(600))[EXPECTED] - total(on, step)[EXPECTED] == pytest.approx(600 * 1e-5)
+    stage = Costs(DENSE, on, speeds(on.cluster.device), graph(600)).stages(Layout(pp=2), HALVES, step)[0]
+    assert stage.causes[OVERHEAD][EXPECTED] == pytest.approx(300 * 1e-5)
+
+
+def test_tensor_parallel_traffic_by_hand():
+    on = target(8, on=measured())
+    step = decode_step(on, 10)
+    traffic = Traffic(DENSE, Layout(tp=4), on.cluster, speeds(on.cluster.device))
+    # 30 layers, 2 all-reduces of 10 * 576 * 2 bytes; 4 messages each of 10 us, 2 * 3/4 of the buffer at 100 GB/s.
+    expected = 60 * (4 * 1e-5 + 1.5 * 11_520 / 1e11)
+    assert traffic.tensor_parallel(range(30), step)[EXPECTED] == pytest.approx(expected)
+
+
+def test_expert_traffic_only_leaves_the_tp_group_when_experts_do():
+    on, model = target(8, 2, on=measured()), sparse()
+    step = decode_step(on, 16)
+    inside = Traffic(model, Layout(tp=8, dp=2, ep=8), on.cluster, speeds(on.cluster.device))
+    assert not inside.expert_parallel(range(8), step).any()
+    across = Traffic(model, Layout(tp=1, dp=16, ep=16), on.cluster, speeds(on.cluster.device))
+    copies = 16 * (1 - (15 / 16) ** 4)  # ranks that a token's 4 experts lie on
+    sent = 16 * copies * 15 / 16 * 1024 * 2
+    assert across.expert_parallel(range(8), step)[EXPECTED] == pytest.approx(16 * (2e-5 + sent / 2e10))
+
+
+def test_stages_cross_the_network_where_a_node_ends():
+    on = target(2, 2, on=measured())
+    step = decode_step(on, 1)
+    traffic = Traffic(DENSE, Layout(pp=4), on.cluster, speeds(on.cluster.device))
+    inside, across = (traffic.to_next_stage(stage, step)[EXPECTED] for stage in (0, 1))
+    assert inside == pytest.approx(1e-5 + 1152 / 1e11)
+    assert across == pytest.approx(2e-5 + 1152 / 2e10)
+
+
+def test_a_pipeline_waits_for_its_slowest_stage():
+    fast, slow = (Cost({"a": np.full(3, seconds)}, {"memory bandwidth": seconds}) for seconds in (1.0, 3.0))
+    assert pipeline([fast, slow], micro_batches=1).total[EXPECTED] == 4  # a token passes both
+    assert pipeline([fast, slow], micro_batches=2).total[EXPECTED] == 6  # the slow stage handles two micro-batches
+
+
+def test_expected_causes_sum_to_the_total():
+    costs = Costs(DENSE, target(), speeds(device()), None).stages(Layout(), WHOLE, prefill_step(target()))
+    assert sum(costs[0].bounds.values()) == pytest.approx(costs[0].total[EXPECTED])
+
+
+@given(st.integers(1, 4096), st.integers(1, 4096))
+def test_prefill_time_rises_with_tokens(few, more):
+    targets = [target(input_tokens=tokens) for tokens in sorted((few, more))]
+    times = [total(one, prefill_step(one)) for one in targets]
+    assert (times[0] <= times[1]).all()
+
+
+@given(st.integers(1, 10_000), st.integers(1, 10_000), st.integers(1, 64))
+def test_decode_time_rises_with_context_and_sequences(near, far, sequences):
+    near, far = sorted((near, far))
+    times = [total(target(), decode_step(target(input_tokens=context), count))
+             for context, count in ((near, sequences), (far, sequences), (far, sequences + 1))]
+    assert (times[0] <= times[1]).all() and (times[1] <= times[2]).all()
+
+
+@given(st.floats(1e9, 1e13), st.floats(1.0, 100.0), st.sampled_from(["memory_bandwidth", "link"]))
+def test_time_falls_with_bandwidth(bandwidth, factor, which):
+    def seconds(value):
+        link = msgspec.structs.replace(device().links[0], bandwidth=value)
+        on = device(links=(link,)) if which == "link" else device(memory_bandwidth=value)
+        there = target(8, on=on)
+        return total(there, decode_step(there, 3), Layout(tp=3))
+
+    assert (seconds(bandwidth * factor) <= seconds(bandwidth)).all()

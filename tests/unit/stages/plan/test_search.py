@@ -1,0 +1,127 @@
+"""The search: which layouts are looked at, rejected, kept and ranked."""
+
+import time
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support.plan_models import dense, device, sparse, target
+
+from dayzero.errors import LayoutError, NotPossible, TargetError
+from dayzero.schema import Layout
+from dayzero.stages.plan import plan
+from dayzero.stages.plan.search import STAGES_RULE, layouts, rank_key
+
+DENSE = dense()
+
+
+@given(st.integers(1, 300), st.booleans())
+def test_every_layout_makes_the_world_size_and_none_comes_twice(world, has_experts):
+    found = list(layouts(world, has_experts))
+    assert {layout.world_size for layout in found} == {world}
+    assert len(found) == len(set(found))
+    triples = {(tp, pp) for tp in range(1, world + 1) for pp in range(1, world + 1) if world % (tp * pp) == 0}
+    assert {(layout.tp, layout.pp) for layout in found} == triples
+    assert has_experts or all(layout.ep == 1 for layout in found)
+
+
+def test_nine_heads_on_two_ranks():
+    # SmolLM2-135M: 9 heads and 3 KV heads cannot be halved; two stages and two replicas are possible.
+    found = plan(DENSE, target(2))
+    assert {(one.layout.tp, one.rule) for one in found.rejected} == {(2, "shard-heads"), (2, "shard-kv-heads")}
+    assert {one.layout.text for one in found.candidates} == {"pp=2", "dp=2"}
+    assert all(one.fits for one in found.candidates) and found.evaluated == 3
+
+
+def test_candidates_are_ranked_and_explained():
+    found = plan(sparse(), target(8), top=100)
+    assert list(found.candidates) == sorted(found.candidates, key=rank_key)
+    assert found.best is found.candidates[0]
+    assert found.best.explanation.startswith(f"First of {sum(one.fits for one in found.candidates)} that fit")
+    for one in found.candidates:
+        assert one.tpot_s.low <= one.tpot_s.value <= one.tpot_s.high
+        assert one.ttft_s.low <= one.ttft_s.value <= one.ttft_s.high
+        assert sum(one.decode_seconds.values()) == pytest.approx(one.tpot_s.value)
+        assert sum(one.prefill_seconds.values()) == pytest.approx(one.ttft_s.value)
+        assert len(one.bytes_per_stage) == len(one.stages) == one.layout.pp
+        assert one.need_bytes == max(sum(stage.values()) for stage in one.bytes_per_stage)
+
+
+def test_what_lacks_memory_is_kept_and_comes_last():
+    # 0.27 GB of weights: half of them fit, with pp or tp; a whole copy does not.
+    small = target(3, on=device(memory_bytes=300_000_000), concurrency=3)
+    found = plan(DENSE, small)
+    assert [one.fits for one in found.candidates] == [True, True, False]
+    assert found.candidates[-1].layout == Layout(dp=3)
+    assert found.candidates[-1].max_sequences < 3 and "Does not fit" in found.candidates[-1].explanation
+    assert plan(DENSE, target(1, on=device(memory_bytes=1000))).best is None
+
+
+def test_as_many_sequences_fit_as_it_says():
+    on = device(memory_bytes=2 * 10**9)
+    room = plan(DENSE, target(1, on=on)).candidates[0].max_sequences
+    # Activations are those of a full prefill step from eight sequences on, so only cache and logits grow.
+    fits = [plan(DENSE, target(1, on=on, concurrency=count)).candidates[0].fits for count in (room, room + 1)]
+    assert fits == [True, False]
+
+
+def test_only_the_layouts_that_the_target_asks_for():
+    found = plan(DENSE, target(4, layouts=(Layout(pp=4), Layout(tp=2, pp=2))))
+    assert [one.layout for one in found.candidates] == [Layout(pp=4)]
+    assert {one.layout for one in found.rejected} == {Layout(tp=2, pp=2)}
+    with pytest.raises(LayoutError, match="3 devices"):
+        plan(DENSE, target(4, layouts=(Layout(tp=3),)))
+
+
+def test_more_stages_than_layers_are_rejected():
+    found = plan(DENSE, target(31))
+    assert (Layout(pp=31), STAGES_RULE) in {(one.layout, one.rule) for one in found.rejected}
+
+
+def test_a_measured_device_is_planned_one_stage_at_a_time():
+    on = target(2, on=device(efficiency=1.0), concurrency=8)
+    pp, dp = (next(one for one in plan(DENSE, on).candidates if one.layout.pp == degree) for degree in (2, 1))
+    assert pp.tpot_s.value == pytest.approx(pp.tpot_s.high / 1.5)
+    assert pp.tpot_s.source == "measured here"
+    assert pp.tokens_per_s.value < dp.tokens_per_s.value
+    datasheet = next(one for one in plan(DENSE, target(2)).candidates if one.layout.pp == 2)
+    assert datasheet.tpot_s.high > datasheet.tpot_s.value / 0.5 * 0.75
+    assert datasheet.tpot_s.source == "datasheet roofline"
+
+
+def test_what_is_not_known_is_said():
+    assert any("overhead of an operator on round is not known" in note for note in plan(DENSE, target()).notes)
+    untraced = plan(DENSE, target(on=device(op_overhead=1e-6)))
+    assert any("not traced" in note for note in untraced.notes)
+
+
+def test_missing_facts_and_training_are_refused():
+    with pytest.raises(TargetError, match="no link"):
+        plan(DENSE, target(3, on=device(links=())))
+    with pytest.raises(TargetError, match="no rate"):
+        plan(DENSE, target(on=device(flops={"int8": 1e12})))
+    with pytest.raises(NotPossible, match="training"):
+        plan(DENSE, target(kind="train"))
+
+
+def test_the_search_for_256_devices_takes_seconds():
+    started = time.perf_counter()
+    found = plan(sparse(layers=64, experts=256, top_k=8), target(8, 32, concurrency=512))
+    assert found.evaluated > 200 and time.perf_counter() - started < 10
+
+
+def test_reports_progress():
+    class Listener:
+        seen: list[tuple[float, float]] = []
+
+        def update(self, text, done=0.0, total=0.0):
+            self.seen.append((done, total))
+
+    plan(DENSE, target(2), progress=Listener())
+    assert Listener.seen == [(0, 3), (1, 3), (2, 3)]
+
+
+def test_the_workload_is_recorded():
+    wanted = target(2)
+    assert plan(DENSE, wanted).workload == msgspec.structs.asdict(wanted.workload)
