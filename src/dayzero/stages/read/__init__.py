@@ -1,1 +1,65 @@
+"""read: a release folder, a card or a model hub's id becomes a `Release`.
 
+Names, shapes and dtypes come from the safetensors headers; the index is compared with them and the
+config kept as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import msgspec
+
+from dayzero.errors import ReleaseError, UsageError
+from dayzero.progress import SILENT, Progress
+from dayzero.schema import Release
+
+from .digests import file_digests, verify, write_manifest
+from .folder import CONFIG
+from .local import read_folder
+
+__all__ = ["file_digests", "read", "verify", "write_manifest"]
+
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
+
+
+def read(source: str | Path, *, revision: str | None = None, metadata_only: bool = False, cache: Path | None = None,
+         progress: Progress = SILENT) -> Release:
+    """The release at `source`: a folder, a card (`*.toml`) or a hub id (`org/name`, at `revision`).
+
+    `metadata_only` fetches headers instead of weights from a hub, and leaves the files of a folder unhashed. `cache` is
+    where digests and what comes from a hub are kept (default: below $XDG_CACHE_HOME; weights: in the hub's own cache).
+    Raises ReleaseError, UnsafePathError, CardError, HubError, UsageError.
+    """
+    path = Path(source)
+    is_card = path.suffix == ".toml"
+    is_local = is_card or path.exists()
+    if is_local and revision is not None:
+        raise UsageError(f"{source} is not on a hub and has no revision {revision!r}", "leave the revision out")
+    if is_card:
+        from .card import read_card
+
+        return read_card(path)
+    if path.is_dir():
+        release = read_folder(path.resolve(), progress=progress)
+    elif not is_local and _HUB_ID.fullmatch(str(source)):
+        release = _read_hub(str(source), revision, metadata_only, cache, progress)
+    else:
+        raise ReleaseError(f"not a release folder: {source}",
+                           f"give a folder with {CONFIG}, a card (*.toml) or a hub id (org/name)")  # fmt: skip
+    return release if metadata_only else _with_digests(release, cache, progress)
+
+
+def _read_hub(repo: str, revision: str | None, metadata_only: bool, cache: Path | None, progress: Progress) -> Release:
+    from .hub import fetch
+
+    copy = fetch(repo, revision=revision, metadata_only=metadata_only, cache=cache, progress=progress)
+    origin = f"hub:{repo}@{copy.commit}"
+    return read_folder(copy.folder, name=repo, origin=origin, listing=copy.listing, progress=progress)
+
+
+def _with_digests(release: Release, cache: Path | None, progress: Progress) -> Release:
+    digests = file_digests(release, progress, cache)
+    files = tuple(msgspec.structs.replace(file, sha256=digests.get(file.name)) for file in release.files)
+    return msgspec.structs.replace(release, files=files)

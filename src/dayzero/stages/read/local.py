@@ -1,0 +1,101 @@
+"""A folder on disk becomes a `Release`: config, index, headers, files, in this order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from dayzero.progress import SILENT, Progress
+from dayzero.schema import FileEntry, Release, TensorTable
+
+from .digests import Manifest, read_manifest
+from .folder import CONFIG, blob_digest, holds_data, list_files, read_config, refuse_pickles, role
+from .headers import read_header, rows
+from .index import Shards, find
+from .names import Rows, table
+from .threads import each
+
+
+@dataclass(frozen=True, slots=True)
+class Remote:
+    """A file as a hub lists it."""
+
+    url: str
+    """Where it is served."""
+    size: int | None
+    """Bytes; None: not stated."""
+    sha256: str | None
+    """SHA-256 that the hub states, in hex; None: it states none."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Shard:
+    rows: Rows
+    """Its tensors."""
+    agrees: bool
+    """The index gives each of them this file."""
+    whole: bool
+    """The data of all of them is there."""
+
+
+def read_folder(root: Path, *, name: str = "", origin: str = "", listing: Mapping[str, Remote] | None = None,
+                progress: Progress = SILENT) -> Release:
+    """The release in the folder `root`, without digests of its files. `listing`: the files as the hub that it came from
+    lists them. Raises ReleaseError, UnsafePathError.
+    """
+    from .spec import model_spec
+
+    config = read_config(root)
+    sizes = {file: status.st_size for file, status in list_files(root).items()}
+    shards = find(root, sizes)
+    if not shards.present and not shards.missing:
+        refuse_pickles(sizes)
+    manifest = read_manifest(root)
+    tensors, agrees, whole = _read_shards(root, shards, progress)
+    short, provenance = name or root.name, manifest.provenance if manifest else ""
+    return Release(
+        name=short, origin=origin or str(root), root=str(root), config=config, tensors=tensors,
+        has_weights=whole and not (manifest and manifest.headers_only),
+        files=_files(root, sizes, shards, manifest, listing or {}),
+        index=None if agrees else shards.weight_map, missing_shards=shards.missing,
+        model=model_spec(short, config, tensors, config_name=CONFIG, provenance=provenance),
+    )  # fmt: skip
+
+
+def _read_shards(root: Path, shards: Shards, progress: Progress) -> tuple[TensorTable, bool, bool]:
+    """All headers -> (tensors, whether the index agrees with them, whether all their data is there)."""
+
+    def one(file: str) -> _Shard:
+        path = root / file
+        header = read_header(path, file)
+        columns = rows(header)
+        agrees = shards.weight_map is None or all(shards.weight_map.get(tensor) == file for tensor in header.entries)
+        whole = header.size == header.data_end and holds_data(path, header.data_start)
+        return _Shard(rows=columns, agrees=agrees, whole=whole)
+
+    found = []
+    for shard in each(one, shards.present):
+        found.append(shard)
+        progress.update("reading headers", len(found), len(shards.present))
+    tensors = table(shards.present, (shard.rows for shard in found))
+    agrees = shards.weight_map is None or (
+        tensors.count == len(shards.weight_map) and all(shard.agrees for shard in found))  # fmt: skip
+    return tensors, agrees, bool(found) and not shards.missing and all(shard.whole for shard in found)
+
+
+def _files(root: Path, sizes: Mapping[str, int], shards: Shards, manifest: Manifest | None,
+           listing: Mapping[str, Remote]) -> tuple[FileEntry, ...]:
+    """Every file of the folder, and those that the hub has beside them."""
+    stated = {file: what.sha256 for file, what in manifest.files.items()} if manifest else {}
+    entries = {}
+    for file, size in sizes.items():
+        remote = listing.get(file)
+        entries[file] = FileEntry(
+            name=file, size=size, origin=remote.url if remote else str(root / file), role=role(file, shards.present),
+            expected_sha256=(remote.sha256 if remote else None) or stated.get(file) or blob_digest(root / file))
+    for file, remote in listing.items():
+        if file not in entries and remote.size is not None:
+            entries[file] = FileEntry(name=file, size=remote.size, origin=remote.url, role=role(file, shards.present),
+                                      expected_sha256=remote.sha256)
+    return tuple(entries[file] for file in sorted(entries))
