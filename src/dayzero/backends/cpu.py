@@ -1,0 +1,172 @@
+"""This host's processor: one rank's share of it, measured in about five seconds.
+
+The ranks of a local run share cores, caches and memory channels, so what one of them gets is measured while all of
+them work: as many processes as ranks, started together, each timing the same things at the same moment (`cpu_probe`).
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import median
+
+from dayzero.errors import NotPossible, StageError, UsageError
+from dayzero.progress import SILENT, Progress
+from dayzero.schema import Device, Link, Noun, from_json
+from dayzero.units import format_bytes, format_rate, format_seconds
+
+from . import host
+
+_NEEDS = ("torch", "transformers")
+_DEADLINE = 120.0
+"""Seconds after which the probe hangs."""
+
+
+class Sample(Noun, frozen=True, kw_only=True):
+    """What one process of the probe measured."""
+
+    rounds: dict[str, list[float]]
+    """For each quantity its value in every round, in the units of `Device` and `Link`."""
+    process_bytes: int
+    """Private memory before any weight was loaded."""
+
+
+class CpuBackend:
+    """Implements `Backend`. A device of it is one rank's share: its cores divided by the ranks, at least one."""
+
+    name = "cpu"
+
+    def available(self) -> str:
+        """Which packages are missing; empty when it can be used."""
+        missing = [package for package in _NEEDS if find_spec(package) is None]
+        return f"{' and '.join(missing)} not installed" if missing else ""
+
+    @property
+    def device_count(self) -> int:
+        """Cores that this process may use."""
+        return 0 if self.available() else host.cores()
+
+    def describe(self) -> dict[str, str]:
+        """Processor, cores and memory."""
+        if self.available():
+            return {}
+        return {"processor": " ".join(host.identity()).strip(), "architecture": platform.machine(),
+                "cores": str(host.cores()), "available memory": format_bytes(host.available_memory())}
+
+    def runs(self, device: Device) -> bool:
+        """Whether the device is a share of a host like this one, as `measure` describes it."""
+        return (device.name, device.arch, device.vendor) == ("local", platform.machine(), host.identity()[0])
+
+    def measure(self, ranks: int, progress: Progress = SILENT) -> Device:
+        """One rank's share of this host, with every figure's source. About ten seconds.
+
+        Raises NotPossible without torch and transformers, UsageError for ranks < 1, StageError when a process fails.
+        """
+        if reason := self.available():
+            raise NotPossible(f"this machine cannot be measured: {reason}", "pip install 'dayzero[torch]'")
+        if ranks < 1:
+            raise UsageError(f"not a number of ranks: {ranks}", "write 1 or more")
+        memory = host.available_memory() // ranks
+        threads = max(1, host.cores() // ranks)
+        return _device(_probe(ranks, threads, progress), threads, memory)
+
+
+def _device(samples: list[Sample], threads: int, memory: int) -> Device:
+    """Medians over all rounds of all processes, each with its source."""
+    ranks = len(samples)
+    summary = _Summary(samples, f"measured {datetime.date.today().isoformat()}",
+                       f"{ranks} process{'es' if ranks > 1 else ''} at once, threads each: {threads}")
+    what = {
+        "memory_bandwidth": "bf16 matrix-vector products over weights larger than the cache",
+        "flops.bf16": "bf16 matrix products of prefill size",
+        "flops.f32": "f32 matrix products of prefill size",
+        "op_overhead": "decode steps of a very small model, divided by the operators that they issue",
+    }
+    return Device(
+        name="local", vendor=host.identity()[0], arch=platform.machine(), memory_bytes=memory,
+        memory_bandwidth=summary.value("memory_bandwidth"),
+        flops={scheme: summary.value(f"flops.{scheme}") for scheme in ("bf16", "f32")}, efficiency=1.0,
+        op_overhead=summary.value("op_overhead"), process_bytes=max(sample.process_bytes for sample in samples),
+        links=(_link(summary),) if ranks > 1 else (),
+        sources={
+            **{name: summary.source(name, text) for name, text in what.items()},
+            "memory_bytes": f"{summary.when}: memory available to new processes, divided by {ranks}",
+            "process_bytes": f"{summary.when}: private memory of a process that has run a very small model and joined "
+                             f"a process group; the largest of {ranks}",
+            "efficiency": "the rates are measured",
+        })  # fmt: skip
+
+
+class _Summary:
+    """Medians and spreads of what several processes measured."""
+
+    def __init__(self, samples: list[Sample], when: str, how: str) -> None:
+        self.samples, self.when, self.how = samples, when, how
+
+    def values(self, name: str) -> list[float]:
+        return [value for sample in self.samples for value in sample.rounds[name]]
+
+    def value(self, name: str) -> float:
+        return median(self.values(name))
+
+    def source(self, name: str, what: str) -> str:
+        values = self.values(name)
+        spread = (max(values) - min(values)) / median(values)
+        return f"{self.when}: {what}; {self.how}; median of {len(values)} rounds, spread {spread:.0%}"
+
+
+def _link(summary: _Summary) -> Link:
+    """From all-reduces, which decide how fast ranks work together; what the others took is told in the source."""
+    others = "; ".join(
+        f"{kind} {format_seconds(summary.value(f'{kind}.latency'))}, "
+        f"{format_rate(summary.value(f'{kind}.bandwidth'))}" for kind in ("send", "broadcast"))
+    return Link(name="loopback", devices=0, bandwidth=summary.value("all_reduce.bandwidth"),
+                latency=summary.value("all_reduce.latency"),
+                source=f"{summary.source('all_reduce.latency', 'one message of a ring all-reduce')}; {others}")
+
+
+def _probe(ranks: int, threads: int, progress: Progress) -> list[Sample]:
+    """What each of `ranks` processes measured. Raises StageError; none outlives the call."""
+    with tempfile.TemporaryDirectory(prefix="dayzero-probe-") as name:
+        folder = Path(name)
+        processes = [_start(folder, rank, ranks, threads) for rank in range(ranks)]
+        try:
+            _wait(processes, folder, progress)
+        finally:
+            for process in processes:
+                process.kill()
+                process.wait()
+        return [from_json((folder / f"{rank}.json").read_bytes(), Sample) for rank in range(ranks)]
+
+
+def _start(folder: Path, rank: int, ranks: int, threads: int) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "GLOO_SOCKET_IFNAME": "lo", "HF_HUB_OFFLINE": "1"}
+    arguments = [str(folder), str(rank), str(ranks), str(threads)]
+    with (folder / f"{rank}.log").open("wb") as log:
+        return subprocess.Popen([sys.executable, "-m", "dayzero.backends.cpu_probe", *arguments], env=environment,
+                                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
+
+
+def _wait(processes: list[subprocess.Popen[bytes]], folder: Path, progress: Progress) -> None:
+    """Until every process has written what it measured; how it ends after that does not matter."""
+    start, ranks = time.monotonic(), len(processes)
+    while missing := [rank for rank in range(ranks) if not (folder / f"{rank}.json").exists()]:
+        seconds = time.monotonic() - start
+        dead = [rank for rank in missing if processes[rank].poll() is not None]
+        if dead or seconds > _DEADLINE:
+            rank = (dead or missing)[0]
+            how = f"ended with exit code {processes[rank].returncode}" if dead else f"still runs after {seconds:.0f} s"
+            raise StageError(f"measuring this machine failed: process {rank} of {ranks} {how}",
+                             "its last lines are below; try fewer ranks", (folder / f"{rank}.log").read_text()[-2000:])
+        progress.update(f"measuring this machine with {ranks} process{'es' if ranks > 1 else ''}", seconds)
+        time.sleep(0.1)
+
+
+BACKEND = CpuBackend()

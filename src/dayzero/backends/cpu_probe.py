@@ -1,0 +1,168 @@
+"""One process of the host probe: times what a rank of a local run does, at the same moments as its peers.
+
+Started by `cpu` as `python -m dayzero.backends.cpu_probe FOLDER RANK RANKS THREADS`; writes FOLDER/RANK.json. All
+quantities are timed in turn, round after round, so that a busy second of the machine touches one round of each.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from functools import partial
+from math import ceil, log2
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from dayzero.schema import to_json
+from dayzero.schema.store import write_atomic
+
+from . import host
+from .cpu import Sample
+
+_ROUNDS = 7
+_SLICES = {"bandwidth": 0.16, "overhead": 0.22, "matrix": 0.07}  # seconds of each measurement in a round
+_SMALL_CALLS, _LARGE_CALLS = 30, 2
+_WIDTH = 2048  # a matrix of 8 MiB: large beside one operator's fixed cost, many of them in the weights below
+_TOKENS = 256  # of a prefill step
+_SMALL, _LARGE = 1 << 12, 1 << 24
+_MODEL = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 8, "num_attention_heads": 8,
+          "num_key_value_heads": 4, "head_dim": 64, "vocab_size": 256}  # fmt: skip
+"""Narrow, so that weights cost little, but with heads of the usual width, and no matrix so small (up to 4096 products)
+that torch computes it in another way than those of a real model."""
+_CONTEXT = 64
+
+
+class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts operators that do something: views cost next to nothing and are left out, as in a trace."""
+
+    calls = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.calls += not func.is_view
+        return func(*args, **(kwargs or {}))
+
+
+def _seconds(body: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    body()
+    return time.perf_counter() - start
+
+
+def _median_call(body: Callable[[], Any], calls: int) -> float:
+    """Median time of so many calls."""
+    return median(_seconds(body) for _ in range(calls))
+
+
+def _per_call(body: Callable[[], Any], seconds: float) -> float:
+    """Median time of a call, over as many as fit into so many seconds."""
+    times: list[float] = []
+    end = time.perf_counter() + seconds
+    while not times or time.perf_counter() < end:
+        times.append(_seconds(body))
+    return median(times)
+
+
+def _bandwidth() -> Callable[[float], dict[str, float]]:
+    """Bytes a second at which weights stream through matrix-vector products."""
+    size = _WIDTH * _WIDTH * 2
+    count = max(4, 4 * host.cache_bytes() // size)
+    weights = [torch.full((_WIDTH, _WIDTH), 0.01, dtype=torch.bfloat16) for _ in range(count)]
+    vector = torch.ones(1, 1, _WIDTH, dtype=torch.bfloat16)
+
+    def sweep() -> None:
+        for weight in weights:
+            torch.nn.functional.linear(vector, weight)
+
+    return lambda seconds: {"memory_bandwidth": count * size / _per_call(sweep, seconds)}
+
+
+def _matrix_rate(dtype: torch.dtype, name: str) -> Callable[[float], dict[str, float]]:
+    """Operations a second of a matrix product as prefill does it."""
+    rows, matrix = (torch.full(shape, 0.01, dtype=dtype) for shape in ((_TOKENS, _WIDTH), (_WIDTH, _WIDTH)))
+    flops = 2 * _TOKENS * _WIDTH * _WIDTH
+    product = partial(torch.nn.functional.linear, rows, matrix)
+    return lambda seconds: {f"flops.{name}": flops / _per_call(product, seconds)}
+
+
+def _op_overhead(model: Any) -> Callable[[float], dict[str, float]]:
+    """Seconds an operator costs whatever its size, framework included: a tiny model's decode step / its operators."""
+    prompt = torch.ones(1, _CONTEXT, dtype=torch.long)
+    cache = model(prompt, use_cache=True).cache
+    step = prompt[:, :1]
+    with _Counter() as counter:  # type: ignore[no-untyped-call]
+        _decode(model, step, cache)
+
+    def measure(seconds: float) -> dict[str, float]:
+        cache = model(prompt, use_cache=True).cache
+        return {"op_overhead": _per_call(lambda: _decode(model, step, cache), seconds) / counter.calls}
+
+    return measure
+
+
+def _decode(model: Any, tokens: torch.Tensor, cache: Any) -> list[int]:
+    return model(tokens, cache=cache, use_cache=True).logits[:, -1].argmax(-1).tolist()  # type: ignore[no-any-return]
+
+
+def _round_trip(tensor: torch.Tensor) -> None:
+    """Once through all ranks, each sending on what it received."""
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    if rank == 0:
+        dist.send(tensor, 1)
+    dist.recv(tensor, (rank - 1) % ranks)
+    if rank > 0:
+        dist.send(tensor, (rank + 1) % ranks)
+
+
+def _links() -> dict[str, float]:
+    """For each kind: seconds of one message of a small transfer, and bytes a second of a large one.
+
+    An all-reduce over n ranks counts as 2 log2(n) messages after each other, and as 2 (n - 1) / n of the tensor sent.
+    """
+    ranks = dist.get_world_size()
+    depth = ceil(log2(ranks))
+    kinds = {"all_reduce": (dist.all_reduce, 2 * depth, 2 * (ranks - 1) / ranks), "send": (_round_trip, ranks, ranks),
+             "broadcast": (lambda tensor: dist.broadcast(tensor, 0), depth, 1)}  # fmt: skip
+    figures = {}
+    for name, (call, messages, tensors) in kinds.items():
+        small, large = torch.zeros(_SMALL, dtype=torch.uint8), torch.zeros(_LARGE, dtype=torch.uint8)
+        dist.barrier()
+        figures[f"{name}.latency"] = _median_call(partial(call, small), _SMALL_CALLS) / messages
+        figures[f"{name}.bandwidth"] = _LARGE * tensors / _median_call(partial(call, large), _LARGE_CALLS)
+    return figures
+
+
+def main(folder: Path, rank: int, ranks: int, threads: int) -> None:
+    """Measure and write."""
+    torch.set_num_threads(threads)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=ranks)
+    with torch.inference_mode():
+        config = AutoConfig.for_model("llama", **_MODEL)
+        overhead = _op_overhead(AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).eval())
+        links = _links if ranks > 1 else dict
+        dist.all_reduce(torch.zeros(_SMALL, dtype=torch.uint8))
+        process_bytes = host.private_memory()
+        parts = [(_bandwidth(), "bandwidth"), (overhead, "overhead"), (_matrix_rate(torch.bfloat16, "bf16"), "matrix"),
+                 (_matrix_rate(torch.float32, "f32"), "matrix")]  # fmt: skip
+        rounds = defaultdict(list)
+        for _ in range(_ROUNDS):
+            for measure, kind in parts:
+                dist.barrier()
+                for name, value in measure(_SLICES[kind]).items():
+                    rounds[name].append(value)
+            for name, value in links().items():
+                rounds[name].append(value)
+    write_atomic(folder / f"{rank}.json", to_json(Sample(rounds=rounds, process_bytes=process_bytes)))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), *map(int, sys.argv[2:5]))
