@@ -36,7 +36,8 @@ def total(target_, step, layout=None, split=WHOLE, model=DENSE, traced=None):
 
 def test_an_operator_takes_the_slower_of_arithmetic_and_memory():
     cost = Cost()
-    work = [Work(kind="a", scheme="bf16", flops=3e14, bytes=1e12), Work(kind="b", scheme="bf16", flops=1e14, bytes=2e12)]
+    work = [Work(kind="a", scheme="bf16", flops=3e14, bytes=1e12),
+            Work(kind="b", scheme="bf16", flops=1e14, bytes=2e12)]
     roofline(cost, work, device(), speeds(measured()))
     assert cost.causes["a"][EXPECTED] == pytest.approx(3) and cost.causes["b"][EXPECTED] == pytest.approx(2)
     assert cost.bounds == {"matrix rate": pytest.approx(3), "memory bandwidth": pytest.approx(2)}
