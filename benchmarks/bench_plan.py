@@ -12,8 +12,9 @@ from statistics import median
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from dayzero.stages.plan import plan
 from tests.support.plan_models import sparse, target
+
+from dayzero.stages.plan import plan
 
 ROUNDS = 5
 
