@@ -1,1 +1,28 @@
+"""preflight: what can be seen to go wrong before anything is launched, from headers, config and target alone."""
 
+from __future__ import annotations
+
+from dayzero.schema import Findings, Release, Target
+
+from . import config, files, layouts, memory, weights  # noqa: F401  (each registers its rules)
+from .facts import facts
+from .rule import RULES, Case, Rule
+from .tables import findings_table, rules_table
+
+__all__ = ["Case", "Rule", "findings_table", "preflight", "rules", "rules_table"]
+
+_ORDER = ("error", "warning", "info")
+
+
+def preflight(release: Release, target: Target) -> Findings:
+    """All findings of all rules, errors first, and the facts. Raises ReleaseError where a size that the cache
+    depends on is not known."""
+    case = Case(release, target)
+    found = [finding for rule in RULES for finding in rule.check(case)]
+    found.sort(key=lambda finding: _ORDER.index(finding.severity))
+    return Findings(findings=tuple(found), facts=facts(case))
+
+
+def rules() -> tuple[Rule, ...]:
+    """All rules, by name."""
+    return tuple(RULES)

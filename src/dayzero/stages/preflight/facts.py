@@ -1,0 +1,64 @@
+"""The numbers that a release and a target determine, by the keys that preflight promises."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dayzero.ops import cache_bytes_per_token, state_bytes_per_sequence
+from dayzero.placement import valid_tp
+from dayzero.placement.memory import value_bytes
+from dayzero.schema import Attention, FeedForward, ModelSpec
+
+from .rule import Case
+
+
+def facts(case: Case) -> dict[str, Any]:
+    """All facts; one that is not determined (no experts, no legal layout) is left out."""
+    model, cluster = case.model, case.target.cluster
+    numbers: dict[str, Any] = {
+        "params_total": model.parameters,
+        "params_active": model.parameters_active["no_embedding"],
+        "params_active_definitions": model.parameters_active,
+        "checkpoint_bytes": model.checkpoint_bytes,
+        "layers": len(model.layers),
+        **_experts(model),
+        "attention_layers": _attention_layers(model),
+        "kv_bytes_per_token": _kv_bytes_per_token(model),
+        "state_bytes_per_sequence": sum(state_bytes_per_sequence(attention) for attention in _attentions(model)),
+        "valid_tp": valid_tp(model, case.target.engine, cluster.world_size),
+        "usable_bytes": cluster.usable_bytes,
+    }
+    if case.fits:
+        numbers["bytes_per_device"] = case.fits[0].causes
+        numbers["layout"] = case.fits[0].layout.text
+    return numbers
+
+
+def _attentions(model: ModelSpec) -> list[Attention]:
+    """The attention of every layer, in order."""
+    return [model.attentions[layer.attention] for layer in model.layers]
+
+
+def _blocks(model: ModelSpec) -> list[FeedForward]:
+    return [model.feed_forwards[layer.feed_forward] for layer in model.layers]
+
+
+def _experts(model: ModelSpec) -> dict[str, int]:
+    blocks = [block for block in _blocks(model) if block.experts]
+    if not blocks:
+        return {"moe_layers": 0}
+    return {"moe_layers": len(blocks), "experts": max(block.experts for block in blocks),
+            "top_k": max(block.top_k for block in blocks),
+            "shared_experts": max(block.shared_experts for block in blocks)}
+
+
+def _attention_layers(model: ModelSpec) -> dict[str, int]:
+    """Layers by kind; `full` counts those with a latent cache too, which `latent` counts once more."""
+    kinds = model.attention_layers()
+    return {**kinds, "full": kinds.get("full", 0) + kinds.get("latent", 0)}
+
+
+def _kv_bytes_per_token(model: ModelSpec) -> int:
+    """Bytes that the whole model caches for one more token of a long sequence, in which all windows are full."""
+    return sum(cache_bytes_per_token(attention, value_bytes(model)) for attention in _attentions(model)
+               if attention.window is None)

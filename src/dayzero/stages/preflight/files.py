@@ -1,0 +1,120 @@
+"""Rules about files: complete, whole, listed, and with the content that was published."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from dayzero.schema import Finding
+from dayzero.units import format_bytes
+
+from .rule import Case, rule
+
+
+@rule("file-missing")
+def file_missing(case: Case) -> Iterator[Finding]:
+    """A file that the index names is not there.
+
+    ## What
+    The index maps tensors to a shard that the folder does not have.
+
+    ## Why
+    Loading stops at the first of its tensors, often after minutes of reading the others.
+
+    ## Example
+    A download that was interrupted between two shards.
+
+    ## How to fix
+    Fetch the file, or all files again; if it was never published, tell the publishers.
+    """
+    for file in case.release.missing_shards:
+        yield Finding(rule="file-missing", severity="error", subject=file,
+                      message=f"the index names {file}, which is not there", hint="fetch the file")
+
+
+def _ends(case: Case) -> dict[str, int]:
+    """For each file with tensors: one past the last byte that its header describes."""
+    table = case.release.tensors
+    ends: dict[int, int] = defaultdict(int)
+    for group in table.groups:
+        for file in set(group.file.values.tolist()):
+            last = int(group.start.values[group.file.values == file].max()) + group.tensor_bytes
+            ends[file] = max(ends[file], last)
+    return {table.files[file]: end for file, end in ends.items() if file >= 0}
+
+
+@rule("file-truncated")
+def file_truncated(case: Case) -> Iterator[Finding]:
+    """A shard is shorter than its header says.
+
+    ## What
+    The header of a shard describes tensors beyond the end of the file.
+
+    ## Why
+    The tensors at the end are gone; a loader that maps the file reads zeros or crashes when it gets there.
+
+    ## Example
+    A full disk or a broken connection during the download.
+
+    ## How to fix
+    Fetch the file again and compare its size.
+    """
+    sizes = {file.name: file.size for file in case.release.files}
+    for file, expected in sorted(_ends(case).items()):
+        actual = sizes.get(file, expected)
+        if actual < expected:
+            yield Finding(
+                rule="file-truncated", severity="error", subject=file,
+                message=f"{file} ends {format_bytes(expected - actual)} before its last tensor does",
+                hint="fetch the file again", facts={"expected_bytes": expected, "actual_bytes": actual})
+
+
+@rule("file-unlisted")
+def file_unlisted(case: Case) -> Iterator[Finding]:
+    """A shard holds a tensor that the index does not list, or lists elsewhere.
+
+    ## What
+    Header and index disagree about where a tensor is.
+
+    ## Why
+    Loaders that follow the index never see the tensor; loaders that read all shards do: two engines run two models.
+
+    ## Example
+    A shard was replaced after the index had been written.
+
+    ## How to fix
+    Write the index again from the headers, or take index and shards from the same revision.
+    """
+    index, table = case.release.index, case.release.tensors
+    for group in table.groups if index is not None else ():
+        for row in range(group.count):
+            tensor, file = group.name(row), table.files[int(group.file.values[row])]
+            listed = (index or {}).get(tensor)
+            if listed != file:
+                where = f"lists it in {listed}" if listed else "does not list it"
+                yield Finding(rule="file-unlisted", severity="error", subject=tensor,
+                              message=f"{file} holds {tensor}, but the index {where}",
+                              hint="take index and shards from the same revision", facts={"file": file})
+
+
+@rule("file-hash")
+def file_hash(case: Case) -> Iterator[Finding]:
+    """The content of a file is not what was published.
+
+    ## What
+    The SHA-256 of a file differs from the one that the hub or the release's manifest states.
+
+    ## Why
+    A changed byte in a weight can go unnoticed in short tests and still change answers.
+
+    ## Example
+    A storage error, or a file from another revision.
+
+    ## How to fix
+    Fetch the file again. If it differs again, take another mirror.
+    """
+    for file in case.release.files:
+        if file.sha256 and file.expected_sha256 and file.sha256 != file.expected_sha256:
+            yield Finding(rule="file-hash", severity="error", subject=file.name,
+                          message=f"the content of {file.name} is not what was published", hint="fetch the file again",
+                          facts={"expected": file.expected_sha256, "computed": file.sha256})

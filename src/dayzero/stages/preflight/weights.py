@@ -1,0 +1,149 @@
+"""Rules about tensors: all there, and of the shape that their neighbours, the config and the engine say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dayzero.schema import Finding, WeightFamily
+
+from .rule import Case, rule
+from .tensors import Place, name
+
+MANY = 8
+"""More alike findings than this are one, about the pattern."""
+
+
+_AGAIN = "fetch the shards again; if that does not help, ask the publishers"
+
+
+def _missing(subject: str, message: str, hint: str = _AGAIN, **facts: object) -> Finding:
+    return Finding(rule="weights-missing", severity="error", subject=subject, message=message, hint=hint, facts=facts)
+
+
+@rule("weights-missing")
+def weights_missing(case: Case) -> Iterator[Finding]:
+    """A tensor that the model's structure asks for is in no file.
+
+    ## What
+    The index names a tensor that its shard does not hold; or a layer lacks what nearly all layers of its kind have; or
+    an expert lacks a matrix; or there is no embedding, or no output head although it is not tied to the embedding.
+
+    ## Why
+    Engines fill what is missing with zeros or random values, with no more than a warning among thousands of lines.
+
+    ## Example
+    One expert of 6,656 without its down projection: the model answers, a little worse.
+
+    ## How to fix
+    Fetch the shards again; if the tensor was never published, tell the publishers.
+    """
+    if not case.has_tensors:
+        return
+    yield from _not_where_listed(case)
+    if case.target.partial or case.release.missing_shards:
+        return
+    yield from _no_ends(case)
+    for layer in case.patterns.empty_layers():
+        yield _missing(f"layers.{layer}", f"layer {layer} has no tensors at all", layer=layer)
+    empty = set(case.patterns.empty_layers())
+    for pattern in case.patterns.decoder:
+        places: list[Place] = [(layer, -1) for layer in case.patterns.lacking_layers(pattern) if layer not in empty]
+        places += case.patterns.lacking_experts(pattern)
+        absent = [place for place in places if not case.patterns.stored_differently(pattern, place)]
+        if len(absent) > MANY:
+            yield _missing(pattern, f"{len(absent)} of these are missing, the first is {name(pattern, absent[0])}",
+                           count=len(absent))
+        else:
+            for place in absent:
+                yield _missing(name(pattern, place), f"{name(pattern, place)} is in no file")
+
+
+def _not_where_listed(case: Case) -> Iterator[Finding]:
+    release = case.release
+    if release.index is None:
+        return
+    present = set(release.tensors.names())
+    for tensor, file in release.index.items():
+        if tensor not in present and file not in release.missing_shards:
+            yield _missing(tensor, f"the index lists {tensor} in {file}, which does not hold it", file=file)
+
+
+def _no_ends(case: Case) -> Iterator[Finding]:
+    roles = {family.role for family in case.model.families}
+    if "embedding" not in roles:
+        yield _missing("embedding", "no tensor is recognised as the input embedding")
+    if "head" not in roles and not case.model.tied_embeddings:
+        yield _missing("head", "there is no output head, and the config does not tie it to the embedding",
+                       "set tie_word_embeddings in the config, or fetch the shards again")
+
+
+@rule("weights-shape")
+def weights_shape(case: Case) -> Iterator[Finding]:
+    """A tensor has another shape than its neighbours, the config or the engine's model code say.
+
+    ## What
+    The header of a tensor states a shape that differs from that of the same tensor in nearly all layers of its kind,
+    from the dimensions in the config, or from what the engine allocates (`declares`).
+
+    ## Why
+    Loading stops; or, where the number of elements is the same, a transposed matrix is loaded without complaint.
+
+    ## Example
+    One key projection of 126 stored transposed. A decay vector of 128 where the code allocates one for each of 96
+    heads.
+
+    ## How to fix
+    The header is what is there: correct the config or the engine's code, or fetch the shard again if one tensor is odd.
+    """
+    if not case.has_tensors:
+        return
+    yield from _against_declared(case)
+    for pattern in case.patterns.decoder:
+        for place, group, usual in case.patterns.odd_ones(pattern):
+            yield _shape(name(pattern, place), group.shape, usual.shape, "all other layers of its kind")
+    for family in case.model.families:
+        expected = _expected(case, family)
+        if expected and sorted(expected) != sorted(family.shape) and len(case.patterns.groups[family.pattern]) == 1:
+            yield _shape(family.pattern, family.shape, expected, "the config")
+
+
+def _shape(subject: str, file: tuple[int, ...], declared: tuple[int, ...], who: str) -> Finding:
+    return Finding(
+        rule="weights-shape", severity="error", subject=subject,
+        message=f"{subject} is stored as {list(file)}, but by {who} it is {list(declared)}",
+        hint="find out which is right: the header says what is stored",
+        facts={"file": list(file), "declared": list(declared)})
+
+
+def _against_declared(case: Case) -> Iterator[Finding]:
+    declared = {entry.name: tuple(entry.shape) for entry in case.target.engine.facts.declares or ()}
+    if not declared:
+        return
+    for group in case.release.tensors.groups:
+        for row in range(group.count):
+            shape = declared.get(group.name(row))
+            if shape is not None and shape != group.shape:
+                yield _shape(group.name(row), group.shape, shape, "the engine's model code")
+
+
+def _expected(case: Case, family: WeightFamily) -> tuple[int, ...] | None:
+    """Shape that the config's dimensions give a family, up to transposition; None where there are several ways."""
+    model = case.model
+    stored_plain = family.scheme in ("bf16", "f16", "f32", "fp8") and len(family.shape) == 2
+    if not stored_plain or not family.layers or family.layers[-1] >= len(model.layers) or "scale" in family.pattern:
+        return None
+    layers = [model.layers[index] for index in family.layers]
+    if family.role in ("attention.k", "attention.v"):
+        kinds = {layer.attention for layer in layers}
+        attention = model.attentions[kinds.pop()]
+        if kinds or attention.kind not in ("full", "sliding"):
+            return None
+        width = attention.head_dim if family.role == "attention.k" else attention.v_head_dim
+        return attention.kv_heads * width, model.hidden_size
+    if family.role in ("mlp.gate", "mlp.up", "mlp.down"):
+        blocks = {layer.feed_forward for layer in layers}
+        block = model.feed_forwards[blocks.pop()]
+        if blocks or block.kind != "dense":
+            return None
+        return (model.hidden_size, block.width) if family.role == "mlp.down" else (block.width, model.hidden_size)
+    return None
