@@ -1,0 +1,147 @@
+"""The whole stage on small architectures of the installed library, compared with hand-computed counts."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from math import prod
+
+import pytest
+
+from dayzero.errors import NotPossible, StageError, UsageError
+from dayzero.schema import OpGraph, from_json, to_json
+from dayzero.stages.trace import trace
+
+HIDDEN, WIDTH, HEADS, KV_HEADS, HEAD_DIM, VOCAB, LAYERS = 48, 80, 6, 2, 8, 100, 2
+ATTENTION = HIDDEN * HEAD_DIM * (HEADS + 2 * KV_HEADS) + HEADS * HEAD_DIM * HIDDEN
+LINEAR = LAYERS * (ATTENTION + 3 * HIDDEN * WIDTH) + VOCAB * HIDDEN
+
+
+def flops(graph: OpGraph, phase: str, *kinds: str) -> int:
+    return sum(call.flops for call in graph.operators if call.phase == phase and call.kind in kinds)
+
+
+def test_operations_of_a_dense_model_in_closed_form(make, configs) -> None:
+    batch, tokens, context = 2, 5, 7
+    graph = trace(make(configs["dense"]), batch=batch, tokens=tokens, context=context)
+    assert graph.parameters == LINEAR + (2 * LAYERS + 1) * HIDDEN  # the tied embedding is the head: counted once
+    assert flops(graph, "prefill", "linear") == 2 * LINEAR * batch * tokens
+    assert flops(graph, "decode", "linear") == 2 * LINEAR * batch
+    scores_and_values = 2 * 2 * LAYERS * batch * HEADS * HEAD_DIM
+    assert flops(graph, "prefill", "attention") == scores_and_values * tokens * tokens
+    assert flops(graph, "decode", "attention") == scores_and_values * (context + 1)
+    prefill, decode = graph.phases["prefill"], graph.phases["decode"]
+    assert prefill.flops == flops(graph, "prefill", "linear", "attention")
+    assert (prefill.batch, prefill.tokens, prefill.context) == (2, 5, 0)
+    assert (decode.batch, decode.tokens, decode.context) == (2, 1, 7)
+    assert decode.operators == sum(call.count for call in graph.operators if call.phase == "decode")
+    assert not graph.missing
+
+
+def test_a_call_says_where_it_ran_and_what_it_cost(make, configs) -> None:
+    graph = trace(make(configs["dense"]), tokens=5)
+    [call] = [call for call in graph.operators if call.phase == "prefill" and call.op == "aten.mm"
+              and call.module == "model.layers.1.mlp.down_proj"]
+    assert (call.module_type, call.kind, call.dtype, call.count) == ("Linear", "linear", "bf16", 1)
+    assert call.inputs == ((5, WIDTH), (WIDTH, HIDDEN)) and call.outputs == ((5, HIDDEN),)
+    assert call.flops == 2 * 5 * WIDTH * HIDDEN
+    assert call.bytes == 2 * (5 * WIDTH + WIDTH * HIDDEN + 5 * HIDDEN)
+
+
+def test_kinds_of_a_dense_model(make, configs) -> None:
+    graph = trace(make(configs["dense"]))
+    kinds = {(call.module.rpartition(".")[2], call.op): call.kind for call in graph.operators}
+    assert kinds["q_proj", "aten.mm"] == "linear"
+    assert kinds["self_attn", "aten.scaled_dot_product_attention"] == "attention"
+    assert kinds["self_attn", "aten.neg"] == "rotary"  # the half that is rotated, in a function of the attention
+    assert kinds["rotary_emb", "aten.cos"] == "rotary"
+    assert kinds["input_layernorm", "aten.rsqrt"] == "norm"
+    assert kinds["embed_tokens", "aten.embedding"] == "embedding"
+    assert kinds["act_fn", "aten.silu"] == "activation"
+    assert kinds["1", "aten.add"] == "elementwise"  # the residual stream
+    assert kinds["self_attn", "aten.cat"] in ("copy", "rotary")
+    assert not [call for call in graph.operators if call.kind == "other"]
+    assert all(call.flops == call.bytes == 0 for call in graph.operators if call.kind == "view")
+
+
+def test_operations_of_a_model_with_experts(make, configs) -> None:
+    tokens, top_k, experts, width = 5, 2, 8, 16
+    graph = trace(make(configs["experts"]), tokens=tokens)
+    assert flops(graph, "prefill", "experts") == 2 * tokens * top_k * 3 * HIDDEN * width
+    assert flops(graph, "prefill", "router") == 2 * tokens * HIDDEN * experts
+    linear = LAYERS * ATTENTION + 3 * HIDDEN * WIDTH + VOCAB * HIDDEN
+    assert flops(graph, "prefill", "linear") == 2 * tokens * linear
+    weights = [call for call in graph.operators if call.phase == "decode" and call.op == "aten._grouped_mm"]
+    rows_and_offsets = sum(2 * (prod(call.inputs[0]) + prod(call.outputs[0])) + 4 * experts for call in weights)
+    assert sum(call.bytes for call in weights) == 2 * top_k * 3 * HIDDEN * width + rows_and_offsets
+    assert [(kind.kind, kind.layers) for kind in graph.layer_kinds] == [
+        ("full_attention + dense", (0,)), ("full_attention + experts", (1,))]
+
+
+def test_the_graph_survives_its_file(make, configs) -> None:
+    graph = trace(make(configs["dense"]))
+    assert from_json(to_json(graph), OpGraph) == graph
+
+
+def test_two_traces_are_alike(make, configs) -> None:
+    first, second = (trace(make(configs["experts"])) for _ in range(2))
+    assert first.operators == second.operators and first.modules == second.modules
+
+
+def test_tracing_keeps_the_answer_of_the_model(make, configs) -> None:
+    graph = trace(make(configs["dense"]), batch=3, tokens=4)
+    [head] = [call for call in graph.operators if call.module == "lm_head" and call.op == "aten.mm"
+              and call.phase == "prefill"]
+    assert head.outputs == ((12, VOCAB),)
+
+
+@pytest.mark.parametrize("name", ["batch", "tokens", "context"])
+def test_sizes_below_one_are_refused(make, configs, name: str) -> None:
+    with pytest.raises(UsageError, match=name):
+        trace(make(configs["dense"]), **{name: 0})
+
+
+@pytest.mark.parametrize("package", ["torch", "transformers"])
+def test_without_the_library_it_is_not_possible(make, configs, monkeypatch, package: str) -> None:
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == package else real(name))
+    with pytest.raises(NotPossible) as caught:
+        trace(make(configs["dense"]))
+    assert caught.value.reason == f"{package} is not installed"
+    assert "dayzero[torch]" in caught.value.hint
+
+
+def test_a_model_that_fails_in_prefill_names_operator_and_module(make, configs) -> None:
+    # 6 query heads on 4 key/value heads: the library builds it, and attention cannot be computed.
+    with pytest.raises(StageError) as caught:
+        trace(make({**configs["dense"], "num_key_value_heads": 4}))
+    assert "model.layers.0.self_attn" in caught.value.message and "\n" not in caught.value.message
+
+
+def test_a_decode_that_fails_is_missing_and_prefill_stays(make, configs, monkeypatch) -> None:
+    from dayzero.stages.trace import capture
+
+    def broken(model, batch, cache):
+        model(input_ids=capture._token_ids(batch, 1), past_key_values=cache)
+        raise RuntimeError("no step\nmore")
+
+    monkeypatch.setattr(capture, "decode", broken)
+    graph = trace(make(configs["dense"]))
+    assert set(graph.phases) == {"prefill"} == {call.phase for call in graph.operators}
+    [entry] = graph.missing
+    assert entry.startswith("decode (") and "no step" in entry and "more" not in entry
+
+
+def test_importing_the_stage_does_not_import_torch() -> None:
+    code = "import sys, dayzero.stages.trace; print([n for n in ('torch', 'transformers') if n in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
+
+
+def test_nothing_is_printed_and_the_library_is_left_as_it_was(make, configs, capfd) -> None:
+    from transformers.utils import logging
+
+    before = logging.get_verbosity()
+    trace(make({**configs["dense"], "rope_scaling": {"rope_type": "linear", "factor": 2.0, "unknown": 1}}))
+    assert logging.get_verbosity() == before
+    assert capfd.readouterr() == ("", "")
