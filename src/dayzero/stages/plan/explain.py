@@ -29,27 +29,25 @@ def _why(candidate: Candidate, best: Candidate, place: int, fitting: int, legal:
         cause = max(candidate.bytes_per_device, key=lambda name: candidate.bytes_per_device[name])
         return (f"Does not fit: the fullest device needs {need} of {usable}, most of it {cause.replace('_', ' ')}. "
                 f"{fitting} of {legal} legal layouts fit.")
-    rate = f"{candidate.tokens_per_s.value:,.4g} tokens/s"
     share = candidate.tokens_per_s.value / best.tokens_per_s.value
     rank = f"First of {fitting} that fit" if place == 1 else f"{place} of {fitting} that fit, {share:.0%} of the first"
-    return (f"{rank}: {rate} ({candidate.limits[0]}). The fullest device needs {need} of {usable}; "
+    return (f"{rank}: {_rate(candidate.tokens_per_s.value)} tokens/s ({candidate.limits[0]}). The fullest device needs {need} of {usable}; "
             f"{candidate.max_sequences:,} sequences of full length fit.")
 
 
-def _interval(estimate: Estimate) -> str:
-    if estimate.unit == "s":
-        return f"{format_seconds(estimate.value)} ({format_seconds(estimate.low)} - {format_seconds(estimate.high)})"
-    return f"{estimate.value:,.4g} ({estimate.low:,.4g} - {estimate.high:,.4g})"
+def _rate(per_second: float) -> str:
+    return f"{per_second:,.0f}" if per_second >= 100 else f"{per_second:.3g}"
 
 
 def _candidate_table(candidates: tuple[Candidate, ...]) -> Table:
     table = Table(title="Layouts, best first", title_justify="left", expand=False)
-    for heading in ("layout", "fits", "fullest device", "sequences", "TTFT", "TPOT", "tokens/s", "bound by"):
+    for heading in ("layout", "fits", "fullest device", "sequences", "TTFT", "TPOT", "tokens/s", "decode bound by"):
         table.add_column(heading, overflow="fold")
     for one in candidates:
-        room = f"{format_bytes(one.need_bytes)} of {format_bytes(one.usable_bytes)}"
-        table.add_row(one.layout.text, "yes" if one.fits else "no", room, f"{one.max_sequences:,}",
-                      _interval(one.ttft_s), _interval(one.tpot_s), _interval(one.tokens_per_s),
+        rate = one.tokens_per_s
+        table.add_row(one.layout.text, "yes" if one.fits else "no", format_bytes(one.need_bytes),
+                      f"{one.max_sequences:,}", format_seconds(one.ttft_s.value), format_seconds(one.tpot_s.value),
+                      f"{_rate(rate.value)} ({_rate(rate.low)} - {_rate(rate.high)})",
                       one.limits[0].removeprefix("decode: "), style="" if one.fits else "dim")
     return table
 
