@@ -31,8 +31,8 @@ def _why(candidate: Candidate, best: Candidate, place: int, fitting: int, legal:
                 f"{fitting} of {legal} legal layouts fit.")
     share = candidate.tokens_per_s.value / best.tokens_per_s.value
     rank = f"First of {fitting} that fit" if place == 1 else f"{place} of {fitting} that fit, {share:.0%} of the first"
-    return (f"{rank}: {_rate(candidate.tokens_per_s.value)} tokens/s ({candidate.limits[0]}). The fullest device needs {need} of {usable}; "
-            f"{candidate.max_sequences:,} sequences of full length fit.")
+    return (f"{rank}: {_rate(candidate.tokens_per_s.value)} tokens/s ({candidate.limits[0]}). "
+            f"The fullest device needs {need} of {usable}; {candidate.max_sequences:,} sequences of full length fit.")
 
 
 def _rate(per_second: float) -> str:
