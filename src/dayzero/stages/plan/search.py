@@ -47,10 +47,12 @@ def rejections(model: ModelSpec, layout: Layout, target: Target) -> list[Rejecte
 
 
 def rank_key(candidate: Candidate) -> tuple[float, ...]:
-    """Those that fit first: by throughput, then time to first token. The others by what they lack."""
+    """Those that fit first: by throughput, then time to first token, each to three digits, then memory. The others by
+    what they lack."""
     if not candidate.fits:
-        return 1.0, float(candidate.need_bytes), 0.0
-    return 0.0, -candidate.tokens_per_s.value, candidate.ttft_s.value
+        return 1.0, float(candidate.need_bytes)
+    rate, first = (float(f"{estimate.value:.3g}") for estimate in (candidate.tokens_per_s, candidate.ttft_s))
+    return 0.0, -rate, first, float(candidate.need_bytes)
 
 
 def plan(model: ModelSpec, target: Target, *, graph: OpGraph | None = None, top: int = 20,
