@@ -1,0 +1,197 @@
+"""From facts to tensors: standard blocks and extra rows become a tensor table of full size.
+
+Cards and releases that have only a config use the same mechanism.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+
+import numpy as np
+
+from dayzero.data.vocabulary import Block, Row, blocks
+from dayzero.errors import CardError, did_you_mean
+from dayzero.schema import Column, TensorGroup, TensorTable
+from dayzero.schema.release import ITEM_BITS
+
+from . import names
+from .config import Config
+from .expression import UnknownName, evaluate
+from .facts import FLAGS, Facts
+from .stated import quantised
+
+MOST_TENSORS = 20_000_000
+DTYPES = {"bfloat16": "BF16", "float16": "F16", "float32": "F32", "float64": "F64"}
+
+
+@dataclass(frozen=True)
+class Use:
+    """How a block is used: what differs from its standard form."""
+
+    block: Block
+    """The block."""
+    layers: tuple[int, ...]
+    """Layers that have it; empty for one that is not in a layer."""
+    at: str
+    """What its names begin with."""
+    rename: Mapping[str, str] = field(default_factory=dict)
+    """Segments of its names that are spelled otherwise."""
+    without: Sequence[str] = ()
+    """Rows that are left out."""
+    format: str | None = None
+    """Quantised format of its matrices."""
+    dtype: str | None = None
+    """dtype instead of the rows' own."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Tensors of one name, shape and dtype."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    layers: tuple[int, ...]
+    experts: int
+
+    @property
+    def count(self) -> int:
+        """Number of tensors."""
+        return max(1, len(self.layers)) * max(1, self.experts)
+
+
+class Architecture:
+    """What expressions and layer lists refer to."""
+
+    def __init__(self, config: Config, facts: Facts, attention: Sequence[str], feed_forward: Sequence[str]) -> None:
+        self.config = config
+        self.facts = facts
+        self.kinds = list(zip(attention, feed_forward, strict=True))
+        self.variables = {**config.variables(), **dict.fromkeys(FLAGS, 0), **facts}
+        self.dtype = DTYPES.get(config.text("dtype").removeprefix("torch."), "BF16")
+
+    def layers(self, text: str) -> tuple[int, ...]:
+        """`all`, kinds, layers and ranges joined by `+` or `,`: `latent+61`, `0-2,5`. Raises CardError."""
+        chosen: set[int] = set()
+        for word in filter(None, (part.strip() for part in text.replace(",", "+").split("+"))):
+            first, _, last = word.partition("-")
+            if first.isdigit() and (not last or last.isdigit()) and int(last or first) < 100_000:
+                chosen.update(range(int(first), int(last or first) + 1))
+            elif word in ("all", "full", "sliding", "latent", "linear", "dense", "experts"):
+                chosen.update(index for index, kinds in enumerate(self.kinds) if word in kinds or word == "all")
+            else:
+                raise CardError(f"not layers: {word!r} in {text!r}",
+                                "use all, full, sliding, latent, linear, dense, experts, or numbers such as 0-2,5")
+        return tuple(sorted(chosen))
+
+    def has(self, fact: str | None) -> bool:
+        """Whether a fact is there and not 0."""
+        return bool(fact and self.variables.get(fact))
+
+
+class Builder:
+    """Collects tensors; a later one replaces an earlier one of the same name and layer."""
+
+    def __init__(self, architecture: Architecture) -> None:
+        self.architecture = architecture
+        self._pieces: dict[str, list[Piece]] = {}
+
+    def add(self, name: str, shape: Sequence[int], dtype: str, layers: Iterable[int] = (), experts: int = 0) -> None:
+        """Tensors of one name pattern. Raises CardError for an unknown dtype and a shape that makes no sense."""
+        if dtype not in ITEM_BITS:
+            raise CardError(f"{name}: unknown dtype {dtype!r}",
+                            f"{did_you_mean(dtype, ITEM_BITS)}use names of safetensors")
+        if any(size < 0 for size in shape) or prod(shape) >= 1 << 50:
+            raise CardError(f"{name}: shape {list(shape)} makes no sense", "check the facts that it is made of")
+        if ("{L}" in name) != bool(layers := tuple(layers)):
+            raise CardError(f"{name}: {'no layers are given' if not layers else 'there is no {L} in the name'}",
+                            "give layers, and {L} where the layer's number stands, or neither")
+        if ("{E}" in name) != bool(experts) or experts < 0:
+            raise CardError(f"{name}: {experts} experts",
+                            "give experts, and {E} where the expert's number stands, or neither")
+        kept = [replace(piece, layers=tuple(sorted(set(piece.layers) - set(layers))))
+                for piece in self._pieces.get(name, [])]  # fmt: skip
+        self._pieces[name] = [piece for piece in kept if piece.layers]
+        self._pieces[name].append(Piece(tuple(shape), dtype, layers, experts))
+        if sum(piece.count for pieces in self._pieces.values() for piece in pieces) > MOST_TENSORS:
+            raise CardError(f"there would be more than {MOST_TENSORS} tensors",
+                            "check the numbers of layers and experts")
+
+    def add_block(self, use: Use) -> None:
+        """The tensors of a block. Raises CardError; UnknownName when a fact is missing."""
+        for row in use.block.tensors:
+            skipped = (row.when and not self.architecture.has(row.when)) or self.architecture.has(row.unless)
+            if not skipped and row.name not in use.without:
+                self._add_row(row, use)
+
+    def _add_row(self, row: Row, use: Use) -> None:
+        variables = self.architecture.variables
+        shape = [evaluate(size, variables) for size in row.shape]
+        experts = evaluate(row.experts, variables) if row.experts else 0
+        module = use.at + ".".join(use.rename.get(part, part) for part in row.name.split("."))
+        matrix = len(shape) == 2 and row.param == ".weight" and not row.plain
+        if use.format and matrix:
+            sizes = {"out": shape[0], "inp": shape[1]}
+            for end, (dtype, sides) in _format(use.format).items():
+                self.add(module + end, [evaluate(side, sizes) for side in sides], dtype, use.layers, experts)
+        else:
+            dtype = use.dtype or row.dtype or self.architecture.dtype
+            self.add(module + row.param, shape, dtype, use.layers, experts)
+        if row.bias and self.architecture.has(row.bias):
+            self.add(f"{module}.bias", shape[:1], use.dtype or self.architecture.dtype, use.layers, experts)
+
+    def table(self) -> TensorTable:
+        """All tensors, without files."""
+        groups: dict[tuple[str, tuple[int, ...], str], list[tuple[int, int, int]]] = {}
+        for name, pieces in self._pieces.items():
+            for piece in pieces:
+                for layer in piece.layers or (-1,):
+                    pattern, number, expert = names.split(name.replace("{L}", str(layer)).replace("{E}", "0"))
+                    if piece.experts and "{E}" not in pattern:
+                        raise CardError(f"{name}: {{E}} does not follow a part that contains `expert`",
+                                        "write it like experts.{E}.up_proj")
+                    groups.setdefault((pattern, piece.shape, piece.dtype), []).append((number, expert, piece.experts))
+        return TensorTable(files=(), groups=tuple(_group(*key, rows) for key, rows in sorted(groups.items())))
+
+
+def _group(pattern: str, shape: tuple[int, ...], dtype: str, rows: list[tuple[int, int, int]]) -> TensorGroup:
+    """`rows`: (layer, expert, experts); experts stands for that many tensors, from 0."""
+    rows = sorted(rows)
+    layer = np.concatenate([np.full(max(1, experts), number) for number, _, experts in rows])
+    expert = np.concatenate([np.arange(experts) if experts else np.array([expert]) for _, expert, experts in rows])
+    return TensorGroup(pattern=pattern, shape=shape, dtype=dtype, layer=Column(layer), expert=Column(expert),
+                       file=Column(np.full(len(layer), -1)), start=Column(np.zeros(len(layer))))  # fmt: skip
+
+
+def _format(name: str) -> dict[str, tuple[str, list[int | str]]]:
+    formats = blocks().formats
+    if name not in formats:
+        raise CardError(f"no format is named {name!r}", f"{did_you_mean(name, formats)}known: {', '.join(formats)}")
+    return formats[name].parts
+
+
+def standard_uses(architecture: Architecture) -> list[tuple[str, Use]]:
+    """The standard blocks that the config's facts ask for, by name."""
+    uses = []
+    for name, block in blocks().blocks.items():
+        layers = architecture.layers(block.layers)
+        wanted = (block.when is None or architecture.has(block.when)) and not architecture.has(block.unless)
+        if wanted and bool(layers) == bool(block.layers):
+            uses.append((name, Use(block, layers, block.at)))
+    return uses
+
+
+def standard_tensors(config: Config, facts: Facts, attention: Sequence[str],
+                     feed_forward: Sequence[str]) -> tuple[TensorTable, list[str]]:
+    """Tensors that the standard blocks would have, and what could not be worked out, one text each."""
+    architecture = Architecture(config, facts, attention, feed_forward)
+    builder = Builder(architecture)
+    problems: list[str] = []
+    is_quantised = quantised(config.table("quantization"), problems)
+    for name, use in standard_uses(architecture):
+        try:
+            builder.add_block(replace(use, format=is_quantised(name, use.at)))
+        except UnknownName as error:
+            problems.append(f"estimate of {name}: {error.message}")
+    return builder.table(), problems

@@ -1,0 +1,176 @@
+"""config.json as facts: each has many spellings and may stand in a nested table; every value keeps its source.
+
+What nothing here understands is listed, not dropped: see `Config.unknown_keys`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+from functools import cache
+from typing import Any, NoReturn
+
+from dayzero.data.vocabulary import vocabulary
+from dayzero.errors import ReleaseError
+
+LIMIT = 1 << 40
+"""No dimension of a model is larger; a config that says so is damaged."""
+LIMITS = {"layers": 100_000, "experts": 1_000_000}
+
+Table = Mapping[str, Any]
+
+
+class Config:
+    """A config with its facts found by vocabulary name. `sources` fills up with what was asked for."""
+
+    def __init__(self, raw: object, name: str = "config.json") -> None:
+        """`raw`: the decoded JSON. Raises ReleaseError if it is not an object."""
+        if not isinstance(raw, Mapping):
+            raise ReleaseError(f"{name} is not a JSON object", "download it again from where the release is published")
+        self.name = name
+        self.raw = raw
+        self.sources: dict[str, str] = {}
+        self._tables = _language_tables(raw)
+
+    def find(self, fact: str) -> tuple[Any, str] | None:
+        """Value and dotted path of a fact, first spelling first; None when it is not stated or null."""
+        for spelling in _spellings()[fact]:
+            for path, table in self._tables:
+                value = _lookup(table, spelling)
+                if value is not None:
+                    return value, f"{path}{spelling}"
+        return None
+
+    def integer(self, fact: str, least: int = 0) -> int | None:
+        """A count; 0 and null are None unless `least` is 1, then 0 is an error. Raises ReleaseError."""
+        found = self.find(fact)
+        if found is None:
+            return None
+        value, path = found
+        limit = LIMITS.get(fact, LIMIT)
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= limit:
+            self._wrong(path, value, f"an integer from {least} to {limit}")
+        self.sources[fact] = f"{self.name}: {path}"
+        return value or None
+
+    def size(self, fact: str) -> int:
+        """A positive integer that must be stated. Raises ReleaseError with the key's name."""
+        value = self.integer(fact, least=1)
+        if value is None:
+            keys = _spellings()[fact]
+            raise ReleaseError(f"{self.name} does not state {keys[0]}", f"add it (also read: {', '.join(keys[1:5])})")
+        return value
+
+    def flag(self, fact: str) -> bool | None:
+        """true or false; None when it is not stated. Raises ReleaseError."""
+        found = self.find(fact)
+        if found is None:
+            return None
+        value, path = found
+        if not isinstance(value, bool):
+            self._wrong(path, value, "true or false")
+        self.sources[fact] = f"{self.name}: {path}"
+        return bool(value)
+
+    def text(self, fact: str) -> str:
+        """A word; empty when it is not stated. The outermost table counts: it names the whole release."""
+        for spelling in _spellings()[fact]:
+            value = self.raw.get(spelling)
+            if isinstance(value, str):
+                self.sources[fact] = f"{self.name}: {spelling}"
+                return value
+        found = self.find(fact)
+        return str(found[0]) if found and isinstance(found[0], str) else ""
+
+    def names(self, fact: str) -> tuple[str, ...]:
+        """A list of words; empty when it is not stated. Raises ReleaseError."""
+        outer = self.raw.get(fact)
+        found = (outer, fact) if outer is not None else self.find(fact)
+        if found is None:
+            return ()
+        value, path = found
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            self._wrong(path, value, "a list of words")
+        return tuple(value)
+
+    def table(self, fact: str) -> Table | None:
+        """A nested table; None when it is not stated. Raises ReleaseError."""
+        found = self.find(fact)
+        if found is None:
+            return None
+        if not isinstance(found[0], Mapping):
+            self._wrong(found[1], found[0], "a table")
+        self.sources[fact] = f"{self.name}: {found[1]}"
+        table: Table = found[0]
+        return table
+
+    def variables(self) -> dict[str, int]:
+        """All integers and flags of the language model by key, nested ones dotted; for expressions in cards."""
+        values: dict[str, int] = {}
+        for path, table in reversed(self._tables):
+            for key, value in _leaves(table):
+                if isinstance(value, int):
+                    values[key] = values[path + key] = int(value)
+        return values
+
+    def unknown_keys(self) -> tuple[str, ...]:
+        """Dotted keys that are stated, and that no entry of the vocabulary explains."""
+        words = vocabulary().config
+        skip = {*words.towers, *words.text}
+        known = {spelling for spellings in _spellings().values() for spelling in spellings}
+        patterns = [pattern for group in words.known.values() for pattern in group]
+        unknown = []
+        for path, table in self._tables:
+            for key, value in _leaves(table, skip, patterns):
+                names = (key, key.rpartition(".")[2])
+                plain = key in known or any(fnmatchcase(name, pattern) for name in names for pattern in patterns)
+                if value is not None and not plain:
+                    unknown.append(path + key)
+        return tuple(dict.fromkeys(unknown))
+
+    def note(self, fact: str, source: str) -> None:
+        """Say where a fact is from that was not read from the config."""
+        self.sources[fact] = source
+
+    def _wrong(self, path: str, value: object, expected: str) -> NoReturn:
+        shown = repr(value) if len(repr(value)) < 60 else repr(value)[:57] + "..."
+        raise ReleaseError(f"{self.name}: {path} is {shown}, not {expected}",
+                           "correct the config, or download it again")
+
+
+@cache
+def _spellings() -> dict[str, list[str]]:
+    return vocabulary().config.spellings()
+
+
+def _language_tables(raw: Table) -> list[tuple[str, Table]]:
+    """(path with a dot, table) of the language model's tables, innermost first; the outermost is last."""
+    tables: list[tuple[str, Table]] = [("", raw)]
+    names = vocabulary().config.text
+    while True:
+        path, table = tables[0]
+        inner = next((name for name in names if isinstance(table.get(name), Mapping)), None)
+        if inner is None:
+            return tables
+        tables.insert(0, (f"{path}{inner}.", table[inner]))
+
+
+def _lookup(table: Table, spelling: str) -> Any:
+    value: Any = table
+    for part in spelling.split("."):
+        if not isinstance(value, Mapping):
+            return None
+        value = value.get(part)
+    return value
+
+
+def _leaves(table: Table, skip: frozenset[str] | set[str] = frozenset(), opaque: list[str] | None = None,
+            path: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted keys with their values. Tables named in `skip` are left out, those that match `opaque` are one leaf."""
+    for key, value in table.items():
+        if isinstance(value, Mapping) and key in skip:
+            continue
+        if isinstance(value, Mapping) and not any(fnmatchcase(key, pattern) for pattern in opaque or ()):
+            yield from _leaves(value, skip, opaque, f"{path}{key}.")
+        else:
+            yield f"{path}{key}", value

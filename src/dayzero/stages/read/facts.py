@@ -1,0 +1,93 @@
+"""The language model's dimensions as the config states them, with the field's usual defaults where it does not."""
+
+from __future__ import annotations
+
+from dayzero.errors import ReleaseError
+
+from .config import Config
+
+Facts = dict[str, int]
+"""Dimension by vocabulary name; a dimension that the model does not have is absent."""
+
+OPTIONAL = ("q_rank", "kv_rank", "nope_dim", "rope_dim", "window", "full_every", "window_layers", "sliding_heads",
+            "sliding_kv_heads", "sliding_head_dim", "sliding_v_head_dim", "linear_heads", "linear_kv_heads",
+            "linear_head_dim", "linear_v_head_dim", "conv_kernel", "dense_width", "expert_width", "expert_input",
+            "experts", "top_k", "shared_experts", "shared_width", "dense_first", "experts_last", "mtp_layers",
+            "index_heads", "index_head_dim")
+FLAGS = ("attention_bias", "mlp_bias", "output_gate", "qk_norm", "full_rank_gate", "latent_gate", "use_window")
+
+
+def language_facts(config: Config, embedding: tuple[int, ...] = ()) -> Facts:
+    """All dimensions. `embedding`: shape of the embedding in the files, for configs that leave its sizes to a class.
+    Raises ReleaseError for a missing key or a value of the wrong type."""
+    facts: Facts = {"layers": config.size("layers"), "heads": config.size("heads")}
+    for axis, name in enumerate(("vocab_size", "hidden_size")):
+        stated = config.integer(name, least=1)
+        if stated is None and len(embedding) == 2:
+            stated = embedding[axis]
+            config.note(name, "header: embedding")
+        facts[name] = stated or config.size(name)
+    for name in OPTIONAL:
+        value = config.integer(name)
+        if value is not None:
+            facts[name] = value
+    for name in FLAGS:
+        if config.flag(name):
+            facts[name] = 1
+    _attention_defaults(config, facts)
+    if "experts" in facts:
+        _expert_defaults(config, facts)
+    else:
+        for name in ("expert_width", "expert_input", "top_k", "shared_experts", "shared_width"):
+            facts.pop(name, None)
+            config.sources.pop(name, None)
+    return facts
+
+
+def _default(config: Config, facts: Facts, name: str, value: int, why: str) -> None:
+    if name not in facts:
+        facts[name] = value
+        config.note(name, f"default: {why}")
+
+
+def _attention_defaults(config: Config, facts: Facts) -> None:
+    for name in ("kv_heads", "head_dim", "v_head_dim"):
+        value = config.integer(name)
+        if value is not None:
+            facts[name] = value
+    _default(config, facts, "kv_heads", facts["heads"], "as many as query heads")
+    _default(config, facts, "head_dim", max(1, facts["hidden_size"] // facts["heads"]), "hidden size / heads")
+    _default(config, facts, "v_head_dim", facts["head_dim"], "as wide as a key head")
+    if "kv_rank" in facts:
+        _default(config, facts, "nope_dim", facts["head_dim"], "head_dim")
+        _default(config, facts, "rope_dim", 0, "no separate positional key")
+    if "window" in facts:
+        for name in ("heads", "kv_heads", "head_dim", "v_head_dim"):
+            _default(config, facts, f"sliding_{name}", facts[name], f"{name} of the other layers")
+    if "linear_kv_heads" in facts:
+        facts["fused_linear"] = 1
+    if "linear_heads" in facts:
+        _default(config, facts, "linear_kv_heads", facts["linear_heads"], "as many as heads of the state")
+        _default(config, facts, "linear_head_dim", facts["head_dim"], "head_dim")
+        _default(config, facts, "linear_v_head_dim", facts["linear_head_dim"], "as wide as a key head")
+
+
+def _expert_defaults(config: Config, facts: Facts) -> None:
+    if "top_k" not in facts:
+        config.size("top_k")
+    if "expert_width" not in facts and "dense_width" in facts:
+        facts["expert_width"] = facts["dense_width"]
+        config.note("expert_width", config.sources["dense_width"])
+    elif "expert_width" not in facts:
+        config.size("expert_width")
+    if facts["top_k"] > facts["experts"]:
+        raise ReleaseError(f"{config.name} routes each token to {facts['top_k']} of {facts['experts']} experts",
+                           "correct the number of experts or the number per token")
+    if "shared_width" in facts:
+        _default(config, facts, "shared_experts", 1, "one, as a width is stated")
+    elif "shared_experts" in facts:
+        _default(config, facts, "shared_width", facts["shared_experts"] * facts["expert_width"],
+                 "shared experts x width of an expert")
+    if "expert_input" in facts:
+        facts["latent_experts"] = 1
+    _default(config, facts, "expert_input", facts["hidden_size"], "hidden size")

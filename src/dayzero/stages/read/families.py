@@ -1,0 +1,172 @@
+"""Weight families: every group of tensors with its role, its quantisation and the axis that tensor parallelism cuts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from dayzero.schema import TensorGroup, TensorTable, WeightFamily
+
+from .quant import stored_as
+from .roles import Role, role_of
+
+WEIGHTS = ("weight", "packed", "packed_transposed")
+Rows = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True)
+class Dims:
+    """What of the config the reading of tensors depends on."""
+
+    layers: int
+    """Decoder layers; later ones are multi-token prediction."""
+    expert_input: int
+    """Width that routed experts read: it tells the orientation of stacked experts."""
+    experts: int
+    """Routed experts, for weights that hold all of them in one matrix."""
+    quantization: Mapping[str, Any] | None
+    """The config's quantisation table."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A family with what the rest of reading needs to know about it."""
+
+    family: WeightFamily
+    """The family."""
+    role: Role
+    """What its name says."""
+    shape: tuple[int, ...]
+    """Logical shape: [..., out, in] of a matrix, [width] of a vector."""
+    values: int
+    """Logical values in one stored item; 0: it holds no parameters."""
+
+    @property
+    def is_weight(self) -> bool:
+        """Whether it is a weight itself: not a scale, a bias or a buffer."""
+        return self.values > 0 and self.role.form != "bias"
+
+
+def parts_of(tensors: TensorTable, dims: Dims) -> list[Part]:
+    """The families of all tensors, in the table's order."""
+    named = [(role_of(group.pattern), group) for group in tensors.groups]
+    modules: dict[str, list[tuple[str, TensorGroup]]] = {}
+    for role, group in named:
+        modules.setdefault(role.stem, []).append((role.form, group))
+    turned = _turned_experts(named, dims)
+    parts = [_part(group, rows, role, is_mtp, _siblings(group, modules[role.stem]), turned, dims)
+             for role, group in named for rows, is_mtp in _by_layer(group, role, dims.layers)]
+    return _whole_norms(parts)
+
+
+def _siblings(group: TensorGroup, module: list[tuple[str, TensorGroup]]) -> dict[str, TensorGroup]:
+    """What the module has, by form; where shapes differ between layers, that of the group's first layer."""
+    found: dict[str, TensorGroup] = {}
+    for form, other in module:
+        if form not in found or np.isin(group.layer.values[:1], other.layer.values).all():
+            found[form] = other
+    return found
+
+
+def _by_layer(group: TensorGroup, role: Role, layers: int) -> Iterator[tuple[Rows, bool]]:
+    """(rows, whether they are multi-token prediction): the decoder's rows, and those of layers after its last."""
+    after = group.layer.values >= layers
+    if role.scope:
+        after = np.full(group.count, role.scope == "mtp")
+    for mask, is_mtp in ((~after, False), (after, True)):
+        if mask.any():
+            yield np.flatnonzero(mask), is_mtp
+
+
+def _is_stacked(role: Role, group: TensorGroup) -> bool:
+    """Whether one tensor holds all experts along its first axis."""
+    return "experts." in role.name and role.split == "experts" and "{E}" not in group.pattern and len(group.shape) != 2
+
+
+def _turned_experts(named: list[tuple[Role, TensorGroup]], dims: Dims) -> set[str]:
+    """Modules whose stacked experts are stored [experts, in, out]: the last axis is not their input."""
+    turned = set()
+    for role, group in named:
+        reads_input = role.name.rpartition(".")[2] in ("gate", "up", "gate_up") and role.form == "weight"
+        if _is_stacked(role, group) and len(group.shape) == 3 and reads_input:
+            experts, first, last = group.shape
+            if experts and last != dims.expert_input and first == dims.expert_input:
+                turned.add(role.stem.rpartition(".")[0])
+    return turned
+
+
+def _part(group: TensorGroup, rows: Rows, role: Role, is_mtp: bool, siblings: dict[str, TensorGroup],
+          turned: set[str], dims: Dims) -> Part:
+    stacked, is_scale = _is_stacked(role, group), role.form in ("scale", "global_scale", "zero_point")
+    owner = next((siblings[form] for form in WEIGHTS if form in siblings), None) if is_scale else group
+    owner_form = next((form for form in WEIGHTS if form in siblings), role.form) if is_scale else role.form
+    stored = stored_as(owner or group, owner_form, siblings, dims.quantization)
+    if stacked and role.stem.rpartition(".")[0] in turned:
+        stored = replace(stored, transposed=True)
+    values = 0 if is_scale or role.form == "buffer" else stored.values
+    axis = _axis(role, group.shape, stacked, stored.transposed) if role.form != "buffer" else None
+    shape = stored.shape(group.shape)
+    if stacked and len(shape) == 4:  # [experts, out, blocks, values of a block]
+        shape = (*shape[:2], shape[2] * shape[3])
+    family = WeightFamily(
+        role=f"mtp.{role.name}" if is_mtp and not role.name.startswith("mtp.") else role.name,
+        pattern=group.pattern, shape=group.shape, dtype=group.dtype,
+        scheme=stored.scheme if role.form != "buffer" else group.dtype.lower(),
+        split="replicated" if axis is None else role.split, axis=axis, count=len(rows),
+        layers=_layers(group, rows, role, dims), experts=_experts(group, rows, role, stacked, dims),
+        parameters=prod(group.shape) * values * len(rows), stored_bytes=group.tensor_bytes * len(rows),
+    )  # fmt: skip
+    return Part(family, role, shape, values)
+
+
+def _axis(role: Role, shape: tuple[int, ...], stacked: bool, transposed: bool) -> int | None:
+    """Axis of the stored shape that is the role's axis of [out, in]; None: nothing is cut."""
+    if role.axis is None:
+        return None
+    lead, wide = int(stacked), [axis for axis, size in enumerate(shape) if size > 1]
+    if role.form == "bias" or len(wide) == 1:  # one value for each row
+        last = wide[-1] if wide else 0
+        return last if role.axis == 0 and wide and last >= lead else None
+    axis = lead + (role.axis ^ int(transposed))
+    return axis if axis < len(shape) and shape[axis] > 1 else None
+
+
+def _layers(group: TensorGroup, rows: Rows, role: Role, dims: Dims) -> tuple[int, ...]:
+    """Decoder layers of the rows; those of a separate multi-token-prediction part are counted on from the last."""
+    if "{L}" not in group.pattern or role.in_tower:
+        return ()
+    first = dims.layers if role.scope == "mtp" else 0
+    return tuple(int(layer) + first for layer in np.unique(group.layer.values[rows]))
+
+
+def _experts(group: TensorGroup, rows: Rows, role: Role, stacked: bool, dims: Dims) -> int:
+    if role.split != "experts":
+        return 0
+    if "{E}" in group.pattern:
+        return len(np.unique(group.expert.values[rows]))
+    return group.shape[0] if stacked and group.shape else dims.experts
+
+
+def _whole_norms(parts: list[Part]) -> list[Part]:
+    """Norms of queries and keys are cut with the heads if they are as wide as all of them, else each rank has all."""
+    widths: dict[tuple[str, str], set[int]] = {}
+    for part in parts:
+        if part.role.name in ("attention.q", "attention.k") and part.is_weight and len(part.shape) > 1:
+            key = (part.role.stem.rpartition(".")[0], part.role.name)
+            widths.setdefault(key, set()).add(part.shape[-2])
+    whole = []
+    for part in parts:
+        family = part.family
+        if part.role.name in ("attention.q_norm", "attention.k_norm") and family.axis is not None:
+            key = (part.role.stem.rpartition(".")[0], part.role.name.removesuffix("_norm"))
+            if part.shape[-1] not in widths.get(key, ()):
+                family = msgspec.structs.replace(family, split="replicated", axis=None)
+        elif family.role == "norm" and not family.layers:
+            family = msgspec.structs.replace(family, role="norm.final")
+        whole.append(replace(part, family=family))
+    return whole

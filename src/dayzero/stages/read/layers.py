@@ -1,0 +1,178 @@
+"""What each decoder layer is made of: its kind of attention and of feed-forward block.
+
+Configs say it in many ways (lists of words, lists of indices that count from 0 or 1, steps); the files are the truth
+where they show it: a latent key/value projection, a linear attention's decay, routed experts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from dayzero.data.vocabulary import vocabulary
+from dayzero.errors import ReleaseError
+
+from .config import Config
+from .facts import Facts
+
+Evidence = dict[int, frozenset[str]]
+"""Layer -> kinds that its tensors show: latent, linear, attention (of any other kind), experts, dense."""
+
+
+def attention_kinds(config: Config, facts: Facts, evidence: Evidence) -> list[str]:
+    """full, sliding, latent, linear or none for each layer. Raises ReleaseError for lists that make no sense."""
+    kinds = _stated_kinds(config, facts, evidence)
+    whole = "latent" if "kv_rank" in facts else "full"
+    single = _single_blocks(evidence, facts["layers"])
+    for layer, kind in enumerate(kinds):
+        shown = evidence.get(layer, frozenset())
+        if "linear" in shown or "latent" in shown:
+            kinds[layer] = "linear" if "linear" in shown else "latent"
+        elif kind == "full":
+            kinds[layer] = "full" if "attention" in shown else whole
+        if "attention" not in shown and "linear" not in shown and "latent" not in shown and single:
+            kinds[layer] = "none"
+    return kinds
+
+
+def feed_forward_kinds(config: Config, facts: Facts, evidence: Evidence) -> list[str]:
+    """dense, experts or none for each layer."""
+    kinds = ["experts" if layer in _expert_layers(config, facts) else "dense" for layer in range(facts["layers"])] \
+        if "experts" in facts else ["dense"] * facts["layers"]
+    single = _single_blocks(evidence, facts["layers"])
+    for layer in range(facts["layers"]):
+        shown = evidence.get(layer, frozenset())
+        if "experts" in shown or "dense" in shown:
+            kinds[layer] = "experts" if "experts" in shown else "dense"
+        elif single:
+            kinds[layer] = "none"
+    return kinds
+
+
+def index_base(lists: Sequence[Sequence[int]], layers: int,
+               shown: Sequence[frozenset[int] | None] = ()) -> tuple[int, str]:
+    """Whether lists of layers count from 0 or 1, and how that is known. `shown`: for each list, the layers (from 0)
+    that the files show to be of its kind; None if they show nothing."""
+    score = {base: sum(index - base in found for indices, found in zip(lists, shown, strict=False) if found
+                       for index in indices) for base in (0, 1)}  # fmt: skip
+    if score[0] != score[1]:
+        return max(score, key=lambda base: score[base]), "header: which layers have such tensors"
+    everything = {index for indices in lists for index in indices}
+    if 0 in everything:
+        return 0, "config: a list holds 0"
+    if layers in everything:
+        return 1, "config: a list holds the number of layers"
+    return 0, "default: nothing tells"
+
+
+def _stated_kinds(config: Config, facts: Facts, evidence: Evidence) -> list[str]:
+    found = config.find("layer_types")
+    if found is not None:
+        return _words(config, found, facts["layers"])
+    named = {kind: _indices(config, f"{kind}_layers") for kind in ("full", "linear", "sliding")}
+    if any(named.values()):
+        return _listed(config, named, facts, evidence)
+    if "full_every" in facts and "linear_heads" in facts:
+        return ["full" if (layer + 1) % facts["full_every"] == 0 else "linear" for layer in range(facts["layers"])]
+    return _windowed(config, facts)
+
+
+def _words(config: Config, found: tuple[Any, str], layers: int) -> list[str]:
+    """A list of words or numbers, or a string of letters, one for each layer."""
+    words, path = found
+    numbered = vocabulary().config.numbered_types.get(path.rpartition(".")[2], [])
+    known = {**vocabulary().config.layer_types, **{str(number): kind for number, kind in enumerate(numbered)}}
+    if not isinstance(words, (list, str)) or len(words) < layers:
+        raise ReleaseError(f"{config.name}: {path} does not have an entry for each of {layers} layers",
+                           "correct the list or num_hidden_layers")
+    config.note("layer_types", f"{config.name}: {path}")
+    unknown = sorted({str(word) for word in words if str(word) not in known})
+    if unknown:
+        config.note("layer_types", f"{config.name}: {path} ({', '.join(unknown[:5])} taken for full attention)")
+    return [known.get(str(word), "full") for word in words[:layers]]
+
+
+def _listed(config: Config, named: dict[str, list[int]], facts: Facts, evidence: Evidence) -> list[str]:
+    """Lists of indices. Layers that no list names are full, or linear if only full ones are named."""
+    shown = {"linear": frozenset(layer for layer, kinds in evidence.items() if "linear" in kinds),
+             "full": frozenset(layer for layer, kinds in evidence.items() if kinds and "linear" not in kinds),
+             "sliding": None}  # fmt: skip
+    base, why = index_base(list(named.values()), facts["layers"], [shown[kind] for kind in named])
+    config.note("index_base", f"{base}: {why}")
+    rest = "linear" if named["full"] and not named["linear"] and "linear_heads" in facts else "full"
+    if named["full"] and not named["linear"] and rest == "full" and "window" in facts:
+        rest = "sliding"
+    kinds = [rest] * facts["layers"]
+    for kind, indices in named.items():
+        for index in indices:
+            if 0 <= index - base < len(kinds):
+                kinds[index - base] = kind
+    return kinds
+
+
+def _windowed(config: Config, facts: Facts) -> list[str]:
+    """Sliding windows in every layer, in all but every n-th, or from some layer on."""
+    layers = facts["layers"]
+    longest = config.integer("max_positions")
+    window = facts.get("window")
+    if window is None or config.flag("use_window") is False or (longest is not None and window >= longest):
+        return ["full"] * layers
+    found = config.find("sliding_every")
+    if found is not None:
+        pattern, path = found
+        config.note("layer_types", f"{config.name}: {path}")
+        if isinstance(pattern, int) and pattern > 0:
+            return ["full" if (layer + 1) % pattern == 0 else "sliding" for layer in range(layers)]
+        if isinstance(pattern, (list, str)) and pattern:
+            return _words(config, ((list(pattern) * layers)[:layers], path), layers)
+        raise ReleaseError(f"{config.name}: {path} is {pattern!r}, not a step or a pattern", "correct the config")
+    first = facts.get("window_layers", 0) if facts.get("use_window") else 0
+    return ["sliding" if layer >= first else "full" for layer in range(layers)]
+
+
+def _indices(config: Config, fact: str) -> list[int]:
+    """A list of layers; also written as text, `1,2,3`. Raises ReleaseError."""
+    found = config.find(fact)
+    if found is None:
+        return []
+    value, path = found
+    if isinstance(value, str) and value.replace(",", "").replace(" ", "").isdigit():
+        value = [int(item) for item in value.split(",") if item.strip()]
+    if not isinstance(value, list) or not all(type(item) is int and item >= 0 for item in value):
+        raise ReleaseError(f"{config.name}: {path} is not a list of layer numbers", "correct the config")
+    config.note(fact, f"{config.name}: {path}")
+    return list(value)
+
+
+def _expert_layers(config: Config, facts: Facts) -> frozenset[int]:
+    """Layers with routed experts, as the config states them."""
+    layers = range(facts["layers"])
+    listed = _indices(config, "expert_layers")
+    if listed:
+        return frozenset(listed)
+    every, step = _step(config, "expert_every"), _step(config, "expert_step")
+    if isinstance(every, list):
+        return frozenset(layer for layer in layers if layer < len(every) and every[layer])
+    first, last = facts.get("dense_first", 0), facts.get("experts_last", facts["layers"] - 1)
+    dense = set(_indices(config, "dense_layers"))
+    chosen: Iterable[int] = (layer for layer in layers if first <= layer <= last and layer not in dense)
+    stride = step if isinstance(step, int) else 1
+    return frozenset(layer for layer in chosen if layer % every == 0 and (layer + 1) % stride == 0)
+
+
+def _step(config: Config, fact: str) -> int | list[Any]:
+    """A step (absent or 0: every layer) or a list of 0 and 1. Raises ReleaseError."""
+    found = config.find(fact)
+    if found is None:
+        return 1
+    value, path = found
+    if isinstance(value, list) or (type(value) is int and value >= 0):
+        config.note(fact, f"{config.name}: {path}")
+        return value or 1
+    raise ReleaseError(f"{config.name}: {path} is {value!r}, not a step or a list", "correct the config")
+
+
+def _single_blocks(evidence: Evidence, layers: int) -> bool:
+    """Whether layers hold one block each: token mixing in some, feed-forward in others. Needs all layers."""
+    mixing, feeding = {"linear", "latent", "attention"}, {"experts", "dense"}
+    return len(evidence) >= layers and all(bool(kinds & mixing) != bool(kinds & feeding) for kinds in evidence.values())

@@ -1,0 +1,121 @@
+"""Quantisation from the files: the scheme of a weight and how many values one stored item holds.
+
+A packed weight is recognised by its dtype together with the scales that lie beside it (compressed-tensors, GPTQ, AWQ,
+MX and NVFP4 layouts of the safetensors checkpoints that exist); the config is only asked for the bits of integers that
+the shapes leave open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dayzero.schema import TensorGroup
+
+PLAIN = {"BF16": "bf16", "F16": "f16", "F32": "f32", "F64": "f64", "C64": "c64"}
+FLOAT8 = ("F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ")
+EXPONENTS = ("U8", "F8_E8M0")
+"""dtypes of scales that are powers of two."""
+WORD = {"I32": 32, "U32": 32, "I64": 64, "U64": 64}
+
+Siblings = Mapping[str, TensorGroup]
+"""Form -> the tensors of the same module that have it."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """How a matrix is stored."""
+
+    scheme: str
+    """bf16, f16, f32, fp8, mxfp8, mxfp4, nvfp4, int4, int8 ...; `packed` when the bits are not known."""
+    values: int = 1
+    """Logical values in one stored item; 0: the tensor holds no parameters."""
+    axis: int = -1
+    """Stored axis along which they are packed."""
+    transposed: bool = False
+    """The stored matrix is [in, out]."""
+
+    def shape(self, stored: tuple[int, ...]) -> tuple[int, ...]:
+        """Logical shape, [..., out, in] of a matrix."""
+        shape = list(stored)
+        if self.values > 1 and shape:
+            shape[self.axis] *= self.values
+        if self.transposed and len(shape) > 1:
+            shape[-1], shape[-2] = shape[-2], shape[-1]
+        return tuple(shape)
+
+
+def stored_as(group: TensorGroup, form: str, siblings: Siblings, config: Mapping[str, Any] | None) -> Stored:
+    """How the weight (or bias) `group` of that form is stored. `siblings`: what else its module has; `config`: the
+    config's quantisation table, if any."""
+    scale = siblings.get("scale")
+    if group.dtype in PLAIN:
+        return Stored(PLAIN[group.dtype])
+    if group.dtype in FLOAT8:
+        return Stored("mxfp8" if scale is not None and scale.dtype in EXPONENTS else "fp8")
+    if group.dtype == "F4":
+        return Stored(_fp4(scale))
+    if group.dtype in WORD:
+        return _integers(group, form, siblings, config)
+    if scale is None and form == "weight":
+        return Stored("int8" if group.dtype == "I8" else group.dtype.lower(), 1 if group.dtype == "I8" else 0)
+    return _bytes(group, form, scale)
+
+
+def _fp4(scale: TensorGroup | None) -> str:
+    return "mxfp4" if scale is not None and scale.dtype in EXPONENTS else "nvfp4"
+
+
+def _bytes(group: TensorGroup, form: str, scale: TensorGroup | None) -> Stored:
+    """Bytes are two 4-bit floats when the scales are one for 16 of the bytes (or fewer), else 8-bit integers."""
+    if scale is None:
+        return Stored("packed", 1)
+    if scale.dtype in FLOAT8:
+        return Stored("nvfp4", 2)
+    if scale.dtype in EXPONENTS:
+        return Stored("mxfp4", 2)
+    if form == "weight" and group.dtype == "U8" and group.shape[-1:] == (1,):
+        return Stored("fp4", 2, axis=0)  # bitsandbytes: a flat column of pairs
+    return Stored("int8", 1)
+
+
+def _integers(group: TensorGroup, form: str, siblings: Siblings, config: Mapping[str, Any] | None) -> Stored:
+    """Words of packed integers; without a sign of packing they are a table of indices, which is not a parameter."""
+    scale, word = siblings.get("scale"), WORD[group.dtype]
+    if scale is None or form in ("weight", "bias"):
+        return Stored(group.dtype.lower(), 0)
+    if form == "packed_transposed" and len(scale.shape) > 1:
+        if group.shape[-1] != scale.shape[-1]:  # packed along out: columns hold several values each
+            bits = word * group.shape[-1] // max(scale.shape[-1], 1)
+            return Stored(f"int{bits}", word // max(bits, 1), -1, transposed=True)
+        zeros = siblings.get("zero_point")
+        bits = word * zeros.shape[-1] // scale.shape[-1] if zeros is not None and scale.shape[-1] else 0
+        bits = bits or _bits(group, scale, -2, config)
+        return Stored(f"int{bits}", word // bits, -2, transposed=True) if bits else Stored("packed", 1, -2, True)
+    bits = _bits(group, scale, -1, config)
+    return Stored(f"int{bits}", word // bits) if bits else Stored("packed")
+
+
+def _bits(group: TensorGroup, scale: TensorGroup, axis: int, config: Mapping[str, Any] | None) -> int:
+    """Bits of one value as the config states them, checked against the group size where it states one; 0: unknown."""
+    stored, groups = group.shape[axis], scale.shape[axis] if len(scale.shape) > 1 else 1
+    stated = list(_stated(config or {}))
+    for bits, size in stated:
+        values = stored * WORD[group.dtype] // bits
+        if groups == 1 or size is None or -(-values // size) == groups:
+            return bits
+    return stated[0][0] if len(stated) == 1 else 0
+
+
+def _stated(config: Mapping[str, Any]) -> list[tuple[int, int | None]]:
+    """(bits, group size) pairs anywhere in a quantisation table."""
+    found: list[tuple[int, int | None]] = []
+    for key in ("num_bits", "bits", "w_bit"):
+        bits, size = config.get(key), config.get("group_size", config.get("q_group_size"))
+        if isinstance(bits, int) and not isinstance(bits, bool) and 1 <= bits <= 16:
+            found.append((bits, size if isinstance(size, int) and size > 0 else None))
+    for key, value in config.items():
+        if isinstance(value, Mapping) and key not in ("input_activations", "output_activations", "kv_cache_scheme"):
+            found += _stated(value)
+    return found

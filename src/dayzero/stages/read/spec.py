@@ -1,0 +1,153 @@
+"""ModelSpec: what headers and config say about a model. Headers count; what the config says is noted beside."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from dayzero.data.vocabulary import vocabulary
+from dayzero.schema import Layer, ModelSpec, TensorTable
+
+from .blocks import standard_tensors
+from .config import Config
+from .dims import Seen, attention, feed_forward
+from .facts import Facts, language_facts
+from .families import Dims, Part, parts_of
+from .layers import Evidence, attention_kinds, feed_forward_kinds
+from .roles import role_of
+
+PLAIN = ("bf16", "f16", "f32", "f64")
+
+
+def model_spec(name: str, config: object, tensors: TensorTable, *, config_name: str = "config.json",
+               provenance: str = "") -> ModelSpec:
+    """What the files say about the model `name`. `config`: the decoded config.json; `tensors`: from the headers of the
+    shards, or a card's. Without tensors the weights are estimated from standard blocks, and `sources` says so.
+    Raises ReleaseError for a missing key and for a value of the wrong type."""
+    stated = Config(config, config_name)
+    facts = language_facts(stated, _embedding(tensors))
+    problems: list[str] = []
+    if not tensors.count:
+        tensors, problems = _estimate(stated, facts)
+    parts = parts_of(tensors, Dims(facts["layers"], facts.get("expert_input", facts["hidden_size"]),
+                                   facts.get("experts", 0), stated.table("quantization")))  # fmt: skip
+    evidence = _evidence(parts)
+    mixing = attention_kinds(stated, facts, evidence)
+    feeding = feed_forward_kinds(stated, facts, evidence)
+    tied = _tied(stated, parts)
+    headers = [] if "families" in stated.sources else parts
+    attentions = {kind: attention(kind, facts, Seen(headers, _layers_of(kind, mixing)), stated)
+                  for kind in dict.fromkeys(mixing)}  # fmt: skip
+    feed_forwards = {kind: feed_forward(kind, facts, Seen(headers, _layers_of(kind, feeding)), stated)
+                     for kind in dict.fromkeys(feeding)}  # fmt: skip
+    families = tuple(part.family for part in parts)
+    active = feed_forwards.get("experts")
+    share = (active.top_k, active.experts) if active and active.experts else (1, 1)
+    return ModelSpec(
+        name=name, architectures=stated.names("architectures"), model_type=stated.text("model_type"),
+        hidden_size=facts["hidden_size"], vocab_size=facts["vocab_size"], max_positions=stated.integer("max_positions"),
+        tied_embeddings=tied,
+        layers=tuple(Layer(attention=one, feed_forward=two) for one, two in zip(mixing, feeding, strict=True)),
+        attentions=attentions, feed_forwards=feed_forwards, families=families, mtp_layers=_mtp_layers(parts),
+        parameters=sum(family.parameters for family in families),
+        parameters_text=sum(part.family.parameters for part in parts if not part.role.in_tower),
+        parameters_active=_active(parts, tied, share), checkpoint_bytes=tensors.total_bytes,
+        dtype=_dtype(parts, stated), provenance=provenance, sources=stated.sources,
+        unknowns=(*_unknowns(stated, parts), *problems),
+    )  # fmt: skip
+
+
+def _embedding(tensors: TensorTable) -> tuple[int, ...]:
+    """Shape of the input embedding in the files; empty if it is not there."""
+    for group in tensors.groups:
+        if "{L}" not in group.pattern and role_of(group.pattern).name == "embedding":
+            return group.shape
+    return ()
+
+
+def _estimate(config: Config, facts: Facts) -> tuple[TensorTable, list[str]]:
+    """The tensors that standard blocks would have, for a release of which only the config is there; what is missing."""
+    mixing, feeding = attention_kinds(config, facts, {}), feed_forward_kinds(config, facts, {})
+    if config.flag("tied") or (config.flag("tied") is None and vocabulary().config.tied_default):
+        facts["tied"] = 1
+    config.note("families", "estimate: there are no tensors, so standard blocks with the config's dimensions")
+    return standard_tensors(config, facts, mixing, feeding)
+
+
+def _evidence(parts: Iterable[Part]) -> Evidence:
+    """What the tensors of each layer show about it."""
+    shown: dict[int, set[str]] = {}
+    for part in parts:
+        if part.role.scope or part.family.role.startswith("mtp."):
+            continue
+        kind = _shows(part.role.name)
+        for layer in part.family.layers:
+            shown.setdefault(layer, set()).update({kind} if kind else ())
+    return {layer: frozenset(kinds) for layer, kinds in shown.items()}
+
+
+def _shows(role: str) -> str:
+    block, _, matrix = role.partition(".")
+    if block == "attention":
+        return "latent" if matrix == "kv_down" else "attention" if matrix in ("q", "k", "v", "qkv", "o") else ""
+    return {"linear": "linear", "experts": "experts", "mlp": "dense"}.get(block, "")
+
+
+def _layers_of(kind: str, kinds: Sequence[str]) -> frozenset[int]:
+    return frozenset(layer for layer, other in enumerate(kinds) if other == kind)
+
+
+def _tied(config: Config, parts: Iterable[Part]) -> bool:
+    """Whether there is no output head of its own. What the config states counts, then whether the files hold a head."""
+    stated = config.flag("tied")
+    if stated is not None:
+        return stated
+    has_head = any(part.family.role == "head" for part in parts)
+    if "families" in config.sources:
+        config.note("tied", "default: what the library does with a config that does not say")
+    else:
+        config.note("tied", f"header: there is {'an' if has_head else 'no'} output head")
+    return not has_head
+
+
+def _mtp_layers(parts: Iterable[Part]) -> int:
+    mtp = [part.family for part in parts if part.family.role.startswith("mtp.")]
+    return len({layer for family in mtp for layer in family.layers}) or int(bool(mtp))
+
+
+def _active(parts: Iterable[Part], tied: bool, share: tuple[int, int]) -> dict[str, int]:
+    """Parameters that one token uses: everything in the decoder, of the routed experts top_k out of experts. A tied
+    matrix is used as the output head, so that only `no_embedding_no_head` leaves it out."""
+    total = embedding = head = 0
+    for part in parts:
+        family = part.family
+        if part.role.in_tower or family.role.startswith("mtp."):
+            continue
+        used = family.parameters * share[0] // share[1] if family.experts else family.parameters
+        total += used
+        embedding += used if family.role == "embedding" else 0
+        head += used if family.role == "head" else 0
+    return {"all": total, "no_embedding": total - (0 if tied else embedding),
+            "no_embedding_no_head": total - embedding - head}  # fmt: skip
+
+
+def _dtype(parts: Iterable[Part], config: Config) -> str:
+    """Scheme with the most parameters among the unquantised weights; the config's if there are none."""
+    sizes: Counter[str] = Counter()
+    for part in parts:
+        if part.family.scheme in PLAIN and part.is_weight:
+            sizes[part.family.scheme] += part.family.parameters
+    if sizes:
+        return sizes.most_common(1)[0][0]
+    return _short(config.text("dtype"))
+
+
+def _short(dtype: str) -> str:
+    names: Mapping[str, str] = {"bfloat16": "bf16", "float16": "f16", "float32": "f32", "float64": "f64"}
+    return names.get(dtype.removeprefix("torch."), dtype)
+
+
+def _unknowns(config: Config, parts: Iterable[Part]) -> tuple[str, ...]:
+    patterns = [f"tensor {part.family.pattern}" for part in parts
+                if part.role.name == "other" or (part.values and part.family.scheme == "packed")]
+    return (*config.unknown_keys(), *dict.fromkeys(patterns))
