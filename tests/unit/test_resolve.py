@@ -1,0 +1,147 @@
+"""target.toml: every default filled in, every mistake told in two lines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dayzero.errors import DayzeroError, LayoutError, TargetError
+from dayzero.resolve import local_target, resolve_target
+from dayzero.schema import Device, Layout, Target
+
+HOST = Device(name="host", vendor="", arch="x86_64", memory_bytes=8 * 10**9, memory_bandwidth=1e10, flops={"f32": 1e11})
+H200 = '[cluster]\ndevice = "h200"\n'
+CHIP = '[cluster]\n[cluster.device]\nmemory_bytes = 1000\nmemory_bandwidth = 1e12\nflops = {bf16 = 1e14}\n'
+
+
+@pytest.fixture
+def resolve(tmp_path: Path):
+    def run(text: str, **options: object) -> Target:
+        path = tmp_path / "target.toml"
+        path.write_text(text)
+        return resolve_target(path, **options)
+
+    return run
+
+
+def test_examples_resolve(root: Path) -> None:
+    examples = sorted((root / "examples" / "targets").glob("*.toml"))
+    assert len(examples) >= 6
+    for path in examples:
+        target = resolve_target(path, measured=lambda ranks: HOST)
+        assert target.name == path.stem
+        if target.cluster.nodes > 1:
+            assert target.cluster.network is not None
+
+
+def test_defaults(resolve) -> None:
+    target = resolve(H200)
+    assert (target.cluster.world_size, target.cluster.memory_utilization, target.cluster.network) == (1, 0.9, None)
+    assert target.cluster.usable_bytes == int(141_000_000_000 * 0.9)
+    assert (target.engine.name, target.layouts, target.partial) == ("any", (), False)
+    assert target.workload.source == "default (docs/numbers.md)"
+    assert resolve(H200 + "[workload]\nconcurrency = 3\n").workload.concurrency == 3
+
+
+def test_layouts(resolve) -> None:
+    eight = H200 + "devices_per_node = 8\n"
+    assert resolve(eight + "[layout]\ntp = 8\n").layouts == (Layout(tp=8),)
+    several = resolve(eight + "[[layout]]\ntp = 4\n[[layout]]\ntp = 8\nep = 8\n").layouts
+    assert several == (Layout(tp=4), Layout(tp=8, ep=8))
+    for wrong in ("tp = 3", "tp = 16", "tp = 0", "pp = -1", "tp = 8\nep = 3", "tp = 8\nattention_tp = 3"):
+        with pytest.raises(LayoutError):
+            resolve(f"{eight}[layout]\n{wrong}\n")
+    with pytest.raises(LayoutError, match="twice"):
+        resolve(eight + "[[layout]]\ntp = 8\n[[layout]]\ntp = 8\n")
+
+
+def test_an_inline_device(resolve) -> None:
+    device = resolve(CHIP + 'fp8 = "e4m3"\nsource = "a brochure"\n').cluster.device
+    assert (device.name, device.fp8, device.memory_bytes) == ("custom", "e4m3fn", 1000)
+    assert set(device.sources.values()) == {"a brochure"}
+
+
+def test_this_machine_is_measured_for_its_ranks(resolve) -> None:
+    asked: list[int] = []
+
+    def measured(ranks: int) -> Device:
+        asked.append(ranks)
+        return HOST
+
+    target = resolve('[cluster]\ndevice = "local"\ndevices_per_node = 3\n', measured=measured)
+    assert (asked, target.cluster.device) == ([3], HOST)
+    with pytest.raises(TargetError, match="measured"):
+        resolve('[cluster]\ndevice = "local"\n')
+    with pytest.raises(TargetError, match="one machine"):
+        resolve('[cluster]\ndevice = "local"\nnodes = 2\n', measured=measured)
+
+
+def test_a_target_for_layouts_on_this_machine(tmp_path: Path) -> None:
+    path = local_target([Layout(tp=3), Layout(pp=2)], tmp_path / "runs")
+    assert resolve_target(path, measured=lambda ranks: HOST).cluster.devices_per_node == 3
+    assert resolve_target(local_target([], tmp_path), measured=lambda ranks: HOST).cluster.devices_per_node == 1
+
+
+@pytest.mark.parametrize(("text", "message", "hint"), [
+    ("[cluster\n", "is not TOML", "examples/targets"),
+    ("\xff", "is not TOML", ""),
+    ("[workload]\nconcurrency = 1\n", "has no [cluster]", "devices_per_node"),
+    ("[clutser]\ndevice = 'h200'\n", "unknown key 'clutser'", 'did you mean "cluster"?'),
+    (H200 + "devices_per_nod = 2\n", "unknown key 'devices_per_nod' in [cluster]", 'did you mean "devices_per_node"?'),
+    (H200 + "concurrency = 2\n", "unknown key 'concurrency' in [cluster]", "belongs in [workload]"),
+    (H200 + "[[layout]]\ntpp = 2\n", "unknown key 'tpp' in [layout]", 'did you mean "tp"?'),
+    (H200 + "[workload]\nkinds = 'serve'\n", "unknown key 'kinds' in [workload]", 'did you mean "kind"?'),
+    (CHIP + "arc = 'x'\n", "unknown key 'arc' in [cluster.device]", 'did you mean "arch"?'),
+    (CHIP + "[[cluster.device.links]]\nbandwith = 1.0\n", "in [cluster.device.links]", "bandwidth"),
+    ("[cluster]\n", "missing required field device", ""),
+    ("[cluster]\ndevice = 'h20o'\n", "no device is named 'h20o'", 'did you mean "h20"?'),
+    (H200 + "nodes = 'two'\n", "cluster.nodes: expected int, got str", ""),
+    (H200 + "nodes = true\n", "cluster.nodes: expected int, got bool", ""),
+    (H200 + "nodes = 1.5\n", "cluster.nodes: expected int, got float", ""),
+    (H200 + "nodes = -1\n", "cluster.nodes = -1", ""),
+    (H200 + "nodes = 0\n", "cluster.nodes = 0", "above 0"),
+    (H200 + "nodes = 99999999999999999999\n", "is not a sensible number", ""),
+    (H200 + "devices_per_node = 1000000000\n", "is not a sensible number", ""),
+    (H200 + "memory_utilization = 1.1\n", "memory_utilization = 1.1 is above 1", "share"),
+    (H200 + "memory_utilization = 0.0\n", "memory_utilization = 0", "above 0"),
+    (H200 + "memory_utilization = nan\n", "memory_utilization = nan", ""),
+    (H200 + "[workload]\ninput_tokens = 0\n", "workload.input_tokens = 0", ""),
+    (H200 + "[workload]\nkind = 'serv'\n", "workload.kind: invalid enum value 'serv'", ""),
+    (H200 + "[workload]\nkind = 'train'\n", "training", "serve"),
+    (H200 + "[engine]\nname = 'vlm'\n", "no engine is named 'vlm'", 'did you mean "vllm"?'),
+    (H200 + "[engine]\nvision = 'cut'\n", "engine.vision: invalid enum value 'cut'", ""),
+    (CHIP + "fp8 = 'e5m2'\n", "unknown dialect", "e4m3fnuz"),
+    (CHIP + "efficiency = 1.5\n", "efficiency = 1.5 is above 1", ""),
+    (CHIP.replace("{bf16 = 1e14}", "{}"), "flops is empty", ""),
+    (CHIP.replace("1e14", "inf"), "flops.bf16 = inf", ""),
+    (CHIP.replace("1000", "0"), "memory_bytes = 0", ""),
+])
+def test_mistakes(resolve, text: str, message: str, hint: str) -> None:
+    with pytest.raises(DayzeroError) as caught:
+        resolve(text)
+    assert message in caught.value.message
+    assert hint in caught.value.hint
+    assert "\n" not in caught.value.message + caught.value.hint
+    assert caught.value.exit_code == 2
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    for path in (tmp_path / "absent.toml", tmp_path):
+        with pytest.raises(TargetError, match="cannot read the target"):
+            resolve_target(path)
+    binary = tmp_path / "binary.toml"
+    binary.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(TargetError, match="is not TOML"):
+        resolve_target(binary)
+
+
+@given(text=st.text(max_size=200))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+def test_any_text_is_a_target_or_a_user_error(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "any.toml"
+    path.write_text(text, encoding="utf-8", errors="surrogatepass" if text.isprintable() else "replace")
+    with pytest.raises(DayzeroError):
+        resolve_target(path)
