@@ -1,1 +1,6 @@
+"""report: everything that the stages found, as one HTML file that works offline, and as a summary for the terminal."""
 
+from .html import report
+from .text import release_card, summary
+
+__all__ = ["release_card", "report", "summary"]

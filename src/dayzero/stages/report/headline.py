@@ -1,0 +1,158 @@
+"""The verdict in one sentence, and the five questions that everyone asks first."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from dayzero.schema import Candidate, Noun, Results, StageResult, Target
+from dayzero.units import format_bytes, format_rate, format_seconds
+
+Tone = Literal["good", "warn", "bad", "none"]
+
+
+class Answer(Noun, frozen=True, kw_only=True):
+    """One question with its answer."""
+
+    question: str
+    """Such as `Does it fit?`."""
+    answer: str
+    """A few words."""
+    detail: str
+    """The figures behind it, or the reason."""
+    tone: Tone
+    """good, warn, bad, or none when it is not known."""
+
+
+class Headline(Noun, frozen=True, kw_only=True):
+    """What a reader should take away."""
+
+    tone: Tone
+    """good: runs and is proven; warn: nothing speaks against it, but not all is proven; bad: it does not work."""
+    text: str
+    """One sentence."""
+    answers: tuple[Answer, ...]
+    """Fits, layout, speed, runs, proven."""
+
+
+def headline(results: Results) -> Headline:
+    """The verdict on one release and target."""
+    tone, text = _sentence(results)
+    errors = _errors(results)
+    if errors and tone != "bad":
+        tone, text = "bad", f"{text} But preflight found {errors} error{'s' * (errors > 1)}."
+    return Headline(tone=tone, text=text, answers=(
+        _fits(results), _layout(results), _speed(results), _runs(results), _proven(results)))
+
+
+def cluster_text(target: Target) -> str:
+    """`2 × 8 h200`, or `2 × local` for one node."""
+    cluster = target.cluster
+    nodes = f"{cluster.nodes} × " if cluster.nodes > 1 else ""
+    joint = " " if nodes else " × "
+    return f"{nodes}{cluster.devices_per_node}{joint}{cluster.device.name}"
+
+
+def stage_result(results: Results, name: str) -> StageResult | None:
+    """How a stage ended; None when it has not been asked for."""
+    return next((stage for stage in results.stages if stage.name == name), None)
+
+
+def why_not(results: Results, name: str) -> str:
+    """Why a stage has no result, in a few words; empty when it has one."""
+    stage = stage_result(results, name)
+    if stage is None:
+        return "not asked for"
+    if stage.status == "done":
+        return ""
+    reason = (stage.reason.splitlines() or ["no reason given"])[0]
+    return f"{'failed' if stage.status == 'failed' else 'not possible here'}: {reason}"
+
+
+def nearest(results: Results) -> Candidate | None:
+    """The layout that needs the least memory on its fullest device."""
+    candidates = results.plan.candidates if results.plan else ()
+    return min(candidates, key=lambda candidate: candidate.need_bytes, default=None)
+
+
+def _errors(results: Results) -> int:
+    return sum(finding.severity == "error" for finding in results.findings.findings) if results.findings else 0
+
+
+def _sentence(results: Results) -> tuple[Tone, str]:
+    name, cluster, plan = results.release.name, cluster_text(results.target), results.plan
+    if plan is None:
+        return "bad", f"{name} has no plan for {cluster}: {why_not(results, 'plan')}."
+    if plan.best is None:
+        close = nearest(results)
+        if close is None:
+            return "bad", f"{name} does not run on {cluster}: none of {plan.evaluated} layouts is legal."
+        return "bad", (f"{name} does not fit on {cluster}: the nearest layout ({close.layout.text}) needs "
+                       f"{format_bytes(close.need_bytes)} on its fullest device, which has "
+                       f"{format_bytes(close.usable_bytes)} to use.")
+    fits = f"{name} fits on {cluster} with {plan.best.layout.text}"
+    if results.record is None:
+        stage = stage_result(results, "run")
+        tone: Tone = "bad" if stage and stage.status == "failed" else "warn"
+        return tone, f"{fits}; it was not run ({why_not(results, 'run')})."
+    ran = " and ".join(run.layout.text for run in results.record.runs)
+    verdict = results.verdict
+    if verdict is None:
+        return "warn", f"{fits} and runs ({ran}); it was not checked ({why_not(results, 'check')})."
+    if verdict.passed:
+        return "good", (f"{fits}, runs ({ran}), and is proven to be the released model: "
+                        f"{len(verdict.checks)} of {len(verdict.checks)} checks pass.")
+    first = verdict.first_divergence
+    where = f": it first diverges at {first.place} ({first.layout})" if first else ""
+    return "bad", f"{fits} and runs ({ran}), but what runs is not the released model{where}."
+
+
+def _fits(results: Results) -> Answer:
+    question, plan = "Does it fit?", results.plan
+    if plan is None:
+        return Answer(question=question, answer="unknown", detail=why_not(results, "plan"), tone="none")
+    best = plan.best or nearest(results)
+    detail = (f"{format_bytes(best.need_bytes)} of {format_bytes(best.usable_bytes)} on the fullest device"
+              if best else "no legal layout")
+    fitting = sum(candidate.fits for candidate in plan.candidates)
+    return Answer(question=question, answer="yes" if plan.best else "no", tone="good" if plan.best else "bad",
+                  detail=f"{detail}; {fitting} of {plan.evaluated} layouts fit" if plan.best else detail)
+
+
+def _layout(results: Results) -> Answer:
+    best = results.plan.best if results.plan else None
+    if best is None:
+        return Answer(question="Which layout?", answer="none", detail="nothing fits", tone="none")
+    world, devices = best.layout.world_size, results.target.cluster.world_size
+    return Answer(question="Which layout?", answer=best.layout.text, tone="good",
+                  detail=f"{world} of {devices} devices; room for {best.max_sequences} full-length sequences")
+
+
+def _speed(results: Results) -> Answer:
+    best = results.plan.best if results.plan else None
+    if best is None:
+        return Answer(question="How fast?", answer="unknown", detail="nothing fits", tone="none")
+    return Answer(question="How fast?", answer=format_rate(best.tokens_per_s.value, "tokens/s"), tone="good",
+                  detail=f"predicted; first token {format_seconds(best.ttft_s.value)}, then "
+                         f"{format_seconds(best.tpot_s.value)} a token")
+
+
+def _runs(results: Results) -> Answer:
+    if results.record is None:
+        stage = stage_result(results, "run")
+        failed = stage is not None and stage.status == "failed"
+        return Answer(question="Does it run?", answer="no" if failed else "not run", detail=why_not(results, "run"),
+                      tone="bad" if failed else "none")
+    runs = results.record.runs
+    repeat = all(run.repeat_identical for run in runs)
+    return Answer(question="Does it run?", answer="yes", tone="good" if repeat else "warn",
+                  detail=f"{' and '.join(run.layout.text for run in runs)}; same seed twice: "
+                         f"{'same bits' if repeat else 'different bits'}")
+
+
+def _proven(results: Results) -> Answer:
+    question, verdict = "Is it proven?", results.verdict
+    if verdict is None:
+        return Answer(question=question, answer="not checked", detail=why_not(results, "check"), tone="none")
+    passed, total = sum(check.passed for check in verdict.checks), len(verdict.checks)
+    return Answer(question=question, answer="yes" if verdict.passed else "no", tone="good" if verdict.passed else "bad",
+                  detail=f"{passed} of {total} checks pass against {verdict.reference}")
