@@ -125,3 +125,11 @@ def test_reports_progress():
 def test_the_workload_is_recorded():
     wanted = target(2)
     assert plan(DENSE, wanted).workload == msgspec.structs.asdict(wanted.workload)
+
+
+def test_replicas_add_up():
+    one, two = (plan(DENSE, target(count, concurrency=4 * count)).best for count in (1, 2))
+    assert two.layout == Layout(dp=2)
+    assert two.max_sequences == 2 * one.max_sequences
+    assert one.tokens_per_s.value == pytest.approx(4 / one.tpot_s.value)
+    assert two.tokens_per_s.value == pytest.approx(2 * one.tokens_per_s.value)

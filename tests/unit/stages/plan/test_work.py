@@ -106,3 +106,12 @@ def test_stages_together_do_all_the_work():
              for work in stage_work(DENSE, Layout(pp=2), target(), layers, step)]
     assert flops(parts) == pytest.approx(flops(whole))
     assert moved(parts) == pytest.approx(moved(whole))
+
+
+def test_attention_that_fewer_ranks_share_deals_out_sequences():
+    step = decode_step(target(), 8)
+    together, apart = (cache_work(SPARSE, layout, SPARSE_ALL, step)[0]
+                       for layout in (Layout(tp=4), Layout(tp=4, attention_tp=1)))
+    # A quarter of the heads for 8 sequences, or all heads for 2: the same work, on 4 KV heads.
+    assert apart.flops == pytest.approx(together.flops)
+    assert apart.bytes == pytest.approx(together.bytes)
