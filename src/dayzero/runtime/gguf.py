@@ -1,0 +1,185 @@
+"""Import of a GGUF file: an ordinary bf16 safetensors release with the same config, tokenizer and dequantised weights.
+
+The conversion is transformers' own. What comes out is not the original model but what the file's quantisation left of
+it; the manifest beside the weights says so. Needs torch, transformers and gguf.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from dayzero.errors import NotPossible, ReleaseError, StoreError, UsageError
+from dayzero.progress import SILENT, Progress
+from dayzero.schema import to_json
+from dayzero.schema.store import write_atomic
+
+MANIFEST = "dayzero-manifest.json"
+_NEEDS = ("torch", "transformers", "gguf")
+_SHARD_SIZE = "100MB"
+_MAGIC = b"GGUF"
+_PLAIN = frozenset({"F64", "F32", "F16", "BF16"})
+_MALFORMED = (ValueError, KeyError, IndexError, TypeError, AttributeError, ArithmeticError, RuntimeError)
+"""What the libraries raise on a file whose content makes no sense."""
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a GGUF file says of itself."""
+
+    architecture: str
+    tensor_types: Counter[str]
+    """Tensors of each type, by ggml's names."""
+    parts: int
+    """Files that the model was split into."""
+
+    @property
+    def provenance(self) -> str:
+        """How a release made from it came to be."""
+        quantised = [name for name, _ in self.tensor_types.most_common() if name not in _PLAIN]
+        if quantised:
+            return f"dequantised from GGUF {', '.join(quantised)}"
+        return f"converted from GGUF {', '.join(sorted(self.tensor_types))}"
+
+
+def import_gguf(source: Path, out: Path, *, progress: Progress = SILENT) -> Path:
+    """Write the release folder `out`, which must not exist or be empty; returns it. Nothing else is left behind.
+
+    Raises NotPossible when a package is missing, UsageError for `out`, ReleaseError for the file (not a GGUF, cut
+    short, an architecture that transformers does not convert), StoreError when it cannot be written.
+    """
+    if missing := [package for package in _NEEDS if find_spec(package) is None]:
+        raise NotPossible(f"GGUF files cannot be imported: {' and '.join(missing)} not installed",
+                          "pip install 'dayzero[demo]'")
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UsageError(f"{out} exists and is not an empty folder", "choose another folder, or remove it first")
+    progress.update(f"reading {source.name}")
+    header = read_header(source)
+    with _without_bars(), _staged(out) as folder:
+        model, tokenizer = _load(source, header, progress)
+        progress.update("writing the release")
+        with _writing(out):
+            model.save_pretrained(folder, max_shard_size=_SHARD_SIZE)
+            tokenizer.save_pretrained(folder)
+        _seal(folder, f"{header.provenance} of {source.name}, sha256 {_sha256(source, progress)}", progress)
+    return out
+
+
+def read_header(source: Path) -> Header:
+    """Architecture and tensor types of a GGUF file. Raises ReleaseError."""
+    from gguf import GGUFReader
+
+    try:
+        with source.open("rb") as file:
+            magic = file.read(len(_MAGIC))
+    except OSError as error:
+        raise ReleaseError(f"cannot read {source}: {error.strerror}", "give the path of a .gguf file") from None
+    if magic != _MAGIC:
+        raise ReleaseError(f"{source.name} is not a GGUF file", "give the path of a .gguf file")
+    try:
+        reader = GGUFReader(source)
+        architecture = _value(reader, "general.architecture", "")
+        header = Header(architecture=str(architecture), parts=int(_value(reader, "split.count", 1)),
+                        tensor_types=Counter(tensor.tensor_type.name for tensor in reader.tensors))
+    except _MALFORMED as error:
+        raise ReleaseError(f"{source.name} is damaged or cut short: {_first_line(error)}",
+                           "get the file again and compare its size and digest") from None
+    if header.parts > 1:
+        raise ReleaseError(f"{source.name} is one of {header.parts} parts",
+                           "merge them first: llama-gguf-split --merge FIRST_PART OUT.gguf")
+    return header
+
+
+def _value(reader: Any, key: str, default: object) -> Any:
+    field = reader.get_field(key)
+    return default if field is None else field.contents()
+
+
+def _load(source: Path, header: Header, progress: Progress) -> tuple[Any, Any]:
+    """(model in bf16, tokenizer)"""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+
+    progress.update(f"dequantising {source.name}")
+    place = {"pretrained_model_name_or_path": str(source.parent.resolve()), "gguf_file": source.name,
+             "local_files_only": True}  # fmt: skip
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(**place)
+        model = AutoModelForCausalLM.from_pretrained(
+            **place, dtype=torch.bfloat16, quantization_config=GgufConfig(dequantize=True))
+    except (*_MALFORMED, OSError) as error:
+        raise ReleaseError(f"transformers cannot convert {source.name} ({header.architecture}): {_first_line(error)}",
+                           "use a version of transformers that converts this architecture") from None
+    return model, tokenizer
+
+
+@contextmanager
+def _without_bars() -> Iterator[None]:
+    """The library draws no bars of its own; what is being done is told to `progress`."""
+    from transformers.utils import logging
+
+    bars = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if bars:
+            logging.enable_progress_bar()
+
+
+@contextmanager
+def _writing(out: Path) -> Iterator[None]:
+    """Turns whatever a full or broken disk makes the libraries raise into a StoreError."""
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        raise StoreError(f"cannot write {out}: {_first_line(error)}",
+                         "free some space or choose another folder; nothing was left behind") from None
+
+
+@contextmanager
+def _staged(out: Path) -> Iterator[Path]:
+    """A new folder beside `out` that becomes it when the block ends well, and is removed otherwise."""
+    with _writing(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}.", suffix=".part"))
+    try:
+        yield folder
+        with _writing(out):
+            folder.chmod(0o755)
+            os.replace(folder, out)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _seal(folder: Path, provenance: str, progress: Progress) -> None:
+    """Readable files, on disk for good, with a manifest of their digests."""
+    entries = {}
+    for path in sorted(folder.iterdir()):
+        path.chmod(0o644)
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+        entries[path.name] = {"size": path.stat().st_size, "sha256": _sha256(path, progress)}
+    manifest = {"files": entries, "provenance": f"{provenance}: not the original bf16 weights"}
+    write_atomic(folder / MANIFEST, to_json(manifest) + b"\n")
+
+
+def _sha256(path: Path, progress: Progress) -> str:
+    progress.update(f"hashing {path.name}")
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
