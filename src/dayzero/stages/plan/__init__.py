@@ -4,7 +4,7 @@ search enumerates and ranks; candidate puts one layout together; work counts flo
 speeds says how fast; cost turns them into seconds; explain into words.
 """
 
-from .explain import text, to_contract
+from .explain import overview, to_contract
 from .search import plan
 
-__all__ = ["plan", "text", "to_contract"]
+__all__ = ["overview", "plan", "to_contract"]

@@ -70,7 +70,7 @@ def _rejected_table(rejected: tuple[Rejected, ...]) -> Table:
     return table
 
 
-def text(plan: Plan, shown: int = 10) -> RenderableType:
+def overview(plan: Plan, shown: int = 10) -> RenderableType:
     """The plan for a terminal: a sentence, the best candidates, the rejected layouts by reason, the notes."""
     best = plan.best
     verdict = f"{best.layout.text}: {best.explanation}" if best else "Nothing fits on this target."

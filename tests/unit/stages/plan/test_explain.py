@@ -6,14 +6,14 @@ import json
 from rich.console import Console
 from tests.support.plan_models import dense, device, sparse, target
 
-from dayzero.stages.plan import plan, text, to_contract
+from dayzero.stages.plan import overview, plan, to_contract
 
 DENSE = dense()
 
 
 def shown(found):
     console = Console(file=io.StringIO(), width=100)
-    console.print(text(found))
+    console.print(overview(found))
     return console.file.getvalue()
 
 
