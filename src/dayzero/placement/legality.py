@@ -130,14 +130,19 @@ def width_differs(model: ModelSpec, attention: Attention) -> bool:
 
 
 def _widths(model: ModelSpec, layout: Layout) -> Iterator[tuple[str, str, int, int]]:
-    """(config key, family if only some are meant, width, ways) of every feed-forward width that is cut."""
+    """(config key, place, width, ways) of every feed-forward width that is cut; places as in `quant_blocks`."""
     for block in _feed_forwards(model):
         if block.kind == "dense":
-            yield config_key(model, "dense_width"), "", block.width, layout.tp
+            yield config_key(model, "dense_width"), "dense", block.width, layout.tp
             continue
-        yield config_key(model, "expert_width"), "", block.width, layout.expert_tp
+        yield config_key(model, "expert_width"), "experts", block.width, layout.expert_tp
         if block.shared_width:
             yield config_key(model, "expert_width"), "shared_experts", block.shared_width, layout.tp
+
+
+def _subject(key: str, place: str) -> str:
+    """The key; with the family in parentheses where the key is that of another family's width."""
+    return f"{key} ({place})" if place == "shared_experts" else key
 
 
 def shard_width(model: ModelSpec, layout: Layout, engine: Engine) -> Iterator[Finding]:
@@ -158,13 +163,14 @@ def shard_width(model: ModelSpec, layout: Layout, engine: Engine) -> Iterator[Fi
     Take a tp that divides the width; for experts raise ep, which keeps experts whole.
     """
     seen: set[tuple[str, str]] = set()
-    for key, family, width, parts in _widths(model, layout):
-        if width % parts and (key, family) not in seen:
-            seen.add((key, family))
+    for key, place, width, parts in _widths(model, layout):
+        if width % parts and (key, place) not in seen:
+            seen.add((key, place))
             yield Finding(
-                rule="shard-width", severity="error", subject=f"{key} ({family})" if family else key,
+                rule="shard-width", severity="error", subject=_subject(key, place),
                 message=f"a width of {width} cannot be cut into {parts} equal parts",
-                hint=f"degrees that divide it: {_degrees(width)}" + ("" if family else "; ep keeps experts whole"),
+                hint=f"degrees that divide it: {_degrees(width)}"
+                     + ("; ep keeps experts whole" if place == "experts" else ""),
                 facts={"value": width, "tp": parts, "valid": _divisors(width)})
     if model.vocab_size % layout.tp:
         yield Finding(
@@ -202,6 +208,10 @@ def shard_experts(model: ModelSpec, layout: Layout, engine: Engine) -> Iterator[
                 facts={"value": experts, "ep": layout.ep, "redundant": redundant})
 
 
+_BLOCK_HINTS = {"dense": "take a smaller tp", "experts": "take a smaller tp, or raise ep so that experts stay whole",
+                "shared_experts": "keep the shared experts whole on every rank"}
+
+
 def shard_quant_block(model: ModelSpec, layout: Layout, engine: Engine) -> Iterator[Finding]:
     """A rank's share of a width is not whole quantisation blocks.
 
@@ -222,20 +232,15 @@ def shard_quant_block(model: ModelSpec, layout: Layout, engine: Engine) -> Itera
     """
     blocks = quant_blocks(model)
     seen: set[tuple[str, str]] = set()
-    for key, family, width, parts in _widths(model, layout):
-        role = family or ("dense" if key == config_key(model, "dense_width") else "experts")
-        block = blocks.get(role)
-        local = width // parts
-        if not block or width % parts or local % block == 0 or (key, family) in seen:
+    for key, place, width, parts in _widths(model, layout):
+        block, local = blocks.get(place), width // parts
+        if not block or width % parts or local % block == 0 or (key, place) in seen:
             continue
-        seen.add((key, family))
-        mild = family == "shared_experts" or engine.block_padding
+        seen.add((key, place))
+        mild = place == "shared_experts" or engine.block_padding
         yield Finding(
-            rule="shard-quant-block", severity="warning" if mild else "error",
-            subject=f"{key} ({family})" if family else key,
-            message=f"a share of {local} is not whole quantisation blocks of {block}",
-            hint="keep the shared experts whole on every rank" if family else
-                 "take a smaller tp, or raise ep so that experts stay whole",
+            rule="shard-quant-block", severity="warning" if mild else "error", subject=_subject(key, place),
+            message=f"a share of {local} is not whole quantisation blocks of {block}", hint=_BLOCK_HINTS[place],
             facts={"local": local, "block": block, "tp": parts})
 
 
