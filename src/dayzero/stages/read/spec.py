@@ -68,10 +68,16 @@ def _embedding(tensors: TensorTable) -> tuple[int, ...]:
 def _estimate(config: Config, facts: Facts) -> tuple[TensorTable, list[str]]:
     """The tensors that standard blocks would have, for a release of which only the config is there; what is missing."""
     mixing, feeding = attention_kinds(config, facts, {}), feed_forward_kinds(config, facts, {})
-    if config.flag("tied") or (config.flag("tied") is None and vocabulary().config.tied_default):
+    if is_tied(config):
         facts["tied"] = 1
     config.note("families", "estimate: there are no tensors, so standard blocks with the config's dimensions")
     return standard_tensors(config, facts, mixing, feeding)
+
+
+def is_tied(config: Config) -> bool:
+    """Whether the config, by itself, means that the embedding is the output head."""
+    stated = config.flag("tied")
+    return vocabulary().config.tied_default if stated is None else stated
 
 
 def _evidence(parts: Iterable[Part]) -> Evidence:

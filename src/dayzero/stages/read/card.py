@@ -1,0 +1,197 @@
+"""Cards: a model's architecture as facts. The release's config and its full-size tensor table follow from them.
+
+    [card]        name, hub id, sources, and what every name of a block begins with
+    [config]      config.json, key by key
+    [[blocks]]    standard blocks (data/blocks.toml) and where they differ; none: those that the config asks for
+    [[tensors]]   further tensors, `{L}` and `{E}` in their names for layer and expert, sizes as numbers or expressions
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from dayzero.data.vocabulary import blocks
+from dayzero.errors import CardError, ReleaseError, did_you_mean
+from dayzero.schema import Release, Request, TensorTable
+
+from .blocks import Architecture, Builder, Use, standard_uses
+from .config import Config
+from .expression import evaluate
+from .facts import language_facts
+from .layers import attention_kinds, feed_forward_kinds
+from .spec import is_tied, model_spec
+
+CARD_LIMIT = 4 * 2**20
+
+
+class About(Request, frozen=True, kw_only=True):
+    """[card]"""
+
+    name: str
+    """Name of the release, for people."""
+    hub: str = ""
+    """Where it is published, such as org/name."""
+    sources: list[str] = []
+    """Where the facts were read."""
+    prefix: str = ""
+    """What the names of all blocks begin with."""
+
+
+class BlockRequest(Request, frozen=True, kw_only=True):
+    """[[blocks]]"""
+
+    use: str
+    """Name of a standard block, or `standard` for all that the config asks for."""
+    layers: str | list[int] | None = None
+    """Layers that have it, as kinds and numbers (`latent+61`, `0-2`) or as a list; absent: the block's own."""
+    at: str | None = None
+    """What its names begin with; absent: the block's own."""
+    rename: dict[str, str] = {}
+    """Segments of its names that are spelled otherwise."""
+    without: list[str] = []
+    """Names that are left out: tensors of a block, blocks of `standard`."""
+    format: str | None = None
+    """Quantised format of its matrices; absent: not quantised."""
+    dtype: str | None = None
+    """safetensors dtype; absent: the config's."""
+
+
+class TensorRequest(Request, frozen=True, kw_only=True):
+    """[[tensors]]"""
+
+    name: str
+    """Full name, with `{L}` and `{E}`."""
+    shape: list[int | str]
+    """Sizes, as numbers or expressions over the config's facts and keys."""
+    dtype: str | None = None
+    """safetensors dtype; absent: the config's."""
+    layers: str | list[int] = ""
+    """Layers that have it."""
+    experts: int | str = 0
+    """Number of experts that have it."""
+
+
+class Card(Request, frozen=True, kw_only=True):
+    """A card."""
+
+    card: About
+    """[card]"""
+    config: dict[str, Any]
+    """[config]"""
+    blocks: tuple[BlockRequest, ...] = (BlockRequest(use="standard"),)
+    """[[blocks]]"""
+    tensors: list[TensorRequest] = []
+    """[[tensors]]"""
+
+
+def read_card(path: Path) -> Release:
+    """The release that the card describes: no files, no weights, every tensor. Raises CardError."""
+    card = _parse(path)
+    try:
+        tensors = card_tensors(card)
+        model = model_spec(card.card.name, card.config, tensors, provenance="")
+    except (CardError, ReleaseError) as error:
+        raise CardError(f"{path.name}: {error.message}", error.hint) from None
+    return Release(name=card.card.name, origin=str(path), has_weights=False, files=(), tensors=tensors, index=None,
+                   missing_shards=(), config=card.config, model=model, root=None)  # fmt: skip
+
+
+def card_tensors(card: Card) -> TensorTable:
+    """Every tensor that the card states. Raises CardError, and ReleaseError for its config."""
+    config = Config(card.config)
+    facts = language_facts(config)
+    if is_tied(config):
+        facts["tied"] = 1
+    attention, feed_forward = attention_kinds(config, facts, {}), feed_forward_kinds(config, facts, {})
+    architecture = Architecture(config, facts, attention, feed_forward)
+    builder = Builder(architecture)
+    for number, request in enumerate(card.blocks, 1):
+        with _Where(f"[[blocks]] {number} ({request.use})"):
+            for use in _uses(request, architecture, card.card.prefix):
+                builder.add_block(use)
+    for row in card.tensors:
+        with _Where(f"[[tensors]] {row.name}"):
+            shape = [evaluate(size, architecture.variables) for size in row.shape]
+            builder.add(row.name, shape, row.dtype or architecture.dtype, _layers(row.layers, architecture),
+                        evaluate(row.experts, architecture.variables))  # fmt: skip
+    return builder.table()
+
+
+class _Where:
+    """Names the part of the card that an error is about."""
+
+    def __init__(self, part: str) -> None:
+        self._part = part
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, CardError):
+            raise CardError(f"{self._part}: {error.message}", error.hint) from None
+
+
+def _uses(request: BlockRequest, architecture: Architecture, prefix: str) -> list[Use]:
+    known = blocks().blocks
+    if request.use != "standard" and request.use not in known:
+        raise CardError(f"no block is named {request.use!r}",
+                        f"{did_you_mean(request.use, known)}known: standard, {', '.join(known)}")  # fmt: skip
+    if request.use == "standard":
+        _refuse_unknown(request.without, known)
+        chosen = [use for name, use in standard_uses(architecture) if name not in request.without]
+    else:
+        block = known[request.use]
+        _refuse_unknown(request.without, {row.name for row in block.tensors})
+        chosen = [Use(block, architecture.layers(block.layers), block.at)]
+    return [_adapted(use, request, architecture, prefix) for use in chosen]
+
+
+def _adapted(use: Use, request: BlockRequest, architecture: Architecture, prefix: str) -> Use:
+    layers = use.layers if request.layers is None else _layers(request.layers, architecture)
+    return Use(block=use.block, layers=layers, at=prefix + (use.at if request.at is None else request.at),
+               rename=request.rename, without=request.without, format=request.format, dtype=request.dtype)  # fmt: skip
+
+
+def _refuse_unknown(names: list[str], known: Mapping[str, Any] | set[str]) -> None:
+    for name in names:
+        if name not in known:
+            raise CardError(f"without names {name!r}, which is not there",
+                            f"{did_you_mean(name, known)}known: {', '.join(sorted(known))}")  # fmt: skip
+
+
+def _layers(layers: str | list[int], architecture: Architecture) -> tuple[int, ...]:
+    if isinstance(layers, str):
+        return architecture.layers(layers)
+    if not all(0 <= layer < 100_000 for layer in layers):
+        raise CardError("a layer is negative or absurdly large", "count layers from 0")
+    return tuple(sorted(set(layers)))
+
+
+def _parse(path: Path) -> Card:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise CardError(f"cannot read {path}: {error.strerror}", "give the path of a card (*.toml)") from None
+    if len(data) > CARD_LIMIT:
+        raise CardError(f"{path.name} has {len(data)} bytes", f"a card has at most {CARD_LIMIT}")
+    try:
+        return msgspec.toml.decode(data, type=Card)
+    except msgspec.ValidationError as error:
+        raise CardError(f"{path.name}: {error}", _advice(str(error))) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise CardError(f"{path.name} is not TOML: {error}".replace("\n", " "), "correct it there") from None
+
+
+def _advice(error: str) -> str:
+    """What to do about a key that is not known, or of the wrong type."""
+    field = re.search(r"unknown field `(.*?)`(?: - at `\$\.?(.*?)`)?", error)
+    if field is None:
+        return "see examples/cards for cards that are right"
+    place = {"card": About, "blocks": BlockRequest, "tensors": TensorRequest}.get((field[2] or "").split("[")[0], Card)
+    known = place.__struct_fields__
+    return f"{did_you_mean(field[1], known)}known: {', '.join(known)}"
