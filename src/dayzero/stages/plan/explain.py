@@ -30,7 +30,8 @@ def _why(candidate: Candidate, best: Candidate, place: int, fitting: int, legal:
         return (f"Does not fit: the fullest device needs {need} of {usable}, most of it {cause.replace('_', ' ')}. "
                 f"{fitting} of {legal} legal layouts fit.")
     share = candidate.tokens_per_s.value / best.tokens_per_s.value
-    rank = f"First of {fitting} that fit" if place == 1 else f"{place} of {fitting} that fit, {share:.0%} of the first"
+    behind = "as fast as the first" if share > 0.995 else f"{share:.0%} of the first"
+    rank = f"First of {fitting} that fit" if place == 1 else f"Number {place} of {fitting} that fit, {behind}"
     return (f"{rank}: {_rate(candidate.tokens_per_s.value)} tokens/s ({candidate.limits[0]}). "
             f"The fullest device needs {need} of {usable}; {candidate.max_sequences:,} sequences of full length fit.")
 
@@ -41,14 +42,16 @@ def _rate(per_second: float) -> str:
 
 def _candidate_table(candidates: tuple[Candidate, ...]) -> Table:
     table = Table(title="Layouts, best first", title_justify="left", expand=False)
-    for heading in ("layout", "fits", "fullest device", "sequences", "TTFT", "TPOT", "tokens/s", "decode bound by"):
-        table.add_column(heading, overflow="fold")
+    table.add_column("layout", overflow="fold")
+    for heading in ("fits", "memory", "TTFT", "TPOT", "tokens/s"):
+        table.add_column(heading, no_wrap=True)
+    table.add_column("bound by", overflow="fold")
     for one in candidates:
         rate = one.tokens_per_s
         table.add_row(one.layout.text, "yes" if one.fits else "no", format_bytes(one.need_bytes),
-                      f"{one.max_sequences:,}", format_seconds(one.ttft_s.value), format_seconds(one.tpot_s.value),
-                      f"{_rate(rate.value)} ({_rate(rate.low)} - {_rate(rate.high)})",
-                      one.limits[0].removeprefix("decode: "), style="" if one.fits else "dim")
+                      format_seconds(one.ttft_s.value), format_seconds(one.tpot_s.value),
+                      f"{_rate(rate.value)} ({_rate(rate.low)}-{_rate(rate.high)})",
+                      one.limits[0].removeprefix("decode: ").split(",")[0], style="" if one.fits else "dim")
     return table
 
 
