@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
+from logging import Handler, LogRecord
 from math import prod
 
 import pytest
@@ -138,10 +139,39 @@ def test_importing_the_stage_does_not_import_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
 
 
-def test_nothing_is_printed_and_the_library_is_left_as_it_was(make, configs, capfd) -> None:
+def test_the_librarys_warnings_are_held_back_and_it_is_left_as_it_was(make, configs) -> None:
+    from transformers import CONFIG_MAPPING
     from transformers.utils import logging
 
-    before = logging.get_verbosity()
-    trace(make({**configs["dense"], "rope_scaling": {"rope_type": "linear", "factor": 2.0, "unknown": 1}}))
-    assert logging.get_verbosity() == before
-    assert capfd.readouterr() == ("", "")
+    class Collect(Handler):
+        def emit(self, record: LogRecord) -> None:
+            seen.append(record.getMessage())
+
+    seen: list[str] = []
+    config = {**configs["dense"], "rope_parameters": {"rope_type": "linear", "factor": 2.0, "unknown": 1}}
+    before, handler = logging.get_verbosity(), Collect()
+    logging.add_handler(handler)
+    try:
+        trace(make(config))
+        assert seen == [] and logging.get_verbosity() == before
+        CONFIG_MAPPING["llama"].from_dict(config)
+        assert seen, "the library says nothing about this config, so the test shows nothing"
+    finally:
+        logging.remove_handler(handler)
+
+
+def test_a_loop_over_experts_is_traced_with_balanced_routing(make, configs) -> None:
+    # A class of the library that asks which experts were hit and loops over them.
+    tokens, experts, top_k, width, inner = 4, 8, 2, 48, 16
+    config = {"architectures": ["DbrxForCausalLM"], "model_type": "dbrx", "d_model": width, "n_heads": 4, "n_layers": 2,
+              "max_seq_len": 64, "vocab_size": 50, "dtype": "bfloat16", "num_hidden_layers": 2,
+              "attn_config": {"kv_n_heads": 2, "clip_qkv": 8, "rope_theta": 10000.0},
+              "ffn_config": {"ffn_hidden_size": inner, "moe_num_experts": experts, "moe_top_k": top_k,
+                             "ffn_act_fn": {"name": "silu"}},
+              "num_experts": experts, "num_experts_per_tok": top_k}  # fmt: skip
+    graph = trace(make(config), tokens=tokens)
+    for phase, new in (("prefill", tokens), ("decode", 1)):
+        assert flops(graph, phase, "experts") == 2 * LAYERS * new * top_k * 3 * width * inner
+    told = {(site.kind, site.assumed) for site in graph.control_flow}
+    assert {("nonzero", "8 of 9"), ("nonzero", "2 of 9")} <= told  # all experts, then those that one token visits
+    assert {site.file for site in graph.control_flow} == {"transformers/models/dbrx/modeling_dbrx.py"}

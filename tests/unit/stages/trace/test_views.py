@@ -66,6 +66,15 @@ def test_text_parameters_leave_towers_out(graph: OpGraph) -> None:
     assert text_parameters(graph) == 7 + 20 + 20 + 3 + 7  # not the tower's 50, nor what the root holds and never ran
 
 
+def test_text_parameters_of_a_model_without_an_inner_model(graph: OpGraph) -> None:
+    modules = tuple(msgspec.structs.replace(node, path=node.path.removeprefix("text.")) for node in graph.modules
+                    if node.path.startswith("text."))
+    calls = tuple(msgspec.structs.replace(item, module=item.module.removeprefix("text.")) for item in graph.operators
+                  if item.module.startswith("text."))
+    root = ModuleNode(path="", type="M", parameters=1)
+    assert text_parameters(msgspec.structs.replace(graph, modules=(root, *modules), operators=calls)) == 1 + 50
+
+
 def test_contract(graph: OpGraph) -> None:
     made = to_contract(graph)
     assert set(made) >= {"parameters", "parameters_text", "seconds", "phases", "operators", "control_flow", "missing",
