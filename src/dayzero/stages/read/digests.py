@@ -63,8 +63,8 @@ def read_manifest(root: Path) -> Manifest | None:
     return manifest
 
 
-def write_manifest(folder: Path, provenance: str = "", progress: Progress = SILENT) -> Manifest:
-    """Write down size and SHA-256 of every file of `folder`, and how they came to be.
+def write_manifest(folder: Path, provenance: str = "", progress: Progress = SILENT) -> Path:
+    """Write down size and SHA-256 of every file of `folder`, and how they came to be; where it is written.
 
     Raises ReleaseError, StoreError.
     """
@@ -73,7 +73,7 @@ def write_manifest(folder: Path, provenance: str = "", progress: Progress = SILE
     files = {name: ManifestFile(size=size, sha256=digests[name]) for name, size in sizes.items()}
     manifest = Manifest(files=files, provenance=provenance)
     write_atomic(folder / MANIFEST, to_json(manifest) + b"\n")
-    return manifest
+    return folder / MANIFEST
 
 
 def file_digests(release: Release, progress: Progress = SILENT, cache: Path | None = None) -> dict[str, str]:

@@ -96,7 +96,7 @@ class _Repo:
             with http_stream_backoff("GET", url, headers=headers, timeout=TIMEOUT, retry_on_exceptions=()) as response:
                 hf_raise_for_status(response)
                 skip = 0 if response.status_code == 206 else start + len(got)
-                for chunk in response.iter_bytes(2**16):
+                for chunk in response.iter_raw():
                     got.extend(chunk[skip:])
                     skip = max(0, skip - len(chunk))
                     if len(got) >= count:
@@ -124,9 +124,13 @@ def fetch(repo: str, *, revision: str | None, metadata_only: bool, cache: Path |
             return _offline(repo, revision, metadata_only, cache)
         if CONFIG not in known.listing:
             raise ReleaseError(f"{repo} has no {CONFIG}: not a release", "give the id of a model's release")
+        home = _home(repo, cache)
         if metadata_only:
-            return _fetch_headers(known, revision, cache, progress)
-        return _fetch_all(known, cache and cache / "hub", progress)
+            copy = _fetch_headers(known, home / known.commit, progress)
+        else:
+            copy = _fetch_all(known, cache and cache / "hub", progress)
+        write_atomic(home / "refs.json", to_json(_refs(home) | {revision or "main": known.commit}))
+        return copy
 
 
 def _look_up(repo: str, revision: str | None) -> _Repo:
@@ -174,10 +178,8 @@ def _home(repo: str, cache: Path | None) -> Path:
     return cache_folder(cache) / "headers" / repo.replace("/", "--")
 
 
-def _fetch_headers(repo: _Repo, revision: str | None, cache: Path | None, progress: Progress) -> Copy:
+def _fetch_headers(repo: _Repo, folder: Path, progress: Progress) -> Copy:
     """Small files whole, shards as a header and a hole. The manifest is written last: with it the copy is complete."""
-    home = _home(repo.id, cache)
-    folder = home / repo.commit
     if not (folder / MANIFEST).exists():
         small = _small(repo)
         meter = Meter(f"downloading {repo.id}", sum(repo.listing[name].size or 0 for name in small), progress)
@@ -188,7 +190,6 @@ def _fetch_headers(repo: _Repo, revision: str | None, cache: Path | None, progre
             progress.update(f"fetching headers of {repo.id}", done, len(shards))
         listed = {name: ManifestFile(size=file.size or 0, sha256=file.sha256) for name, file in repo.listing.items()}
         write_atomic(folder / MANIFEST, to_json(Manifest(files=listed, headers_only=True)))
-    write_atomic(home / "refs.json", to_json(_refs(home) | {revision or "main": repo.commit}))
     return Copy(folder=folder.resolve(), commit=repo.commit, listing=repo.listing)
 
 
@@ -221,11 +222,12 @@ def _refs(home: Path) -> dict[str, str]:
 
 
 def _offline(repo: str, revision: str | None, metadata_only: bool, cache: Path | None) -> Copy:
-    if not metadata_only:
-        where = snapshot_download(repo, revision=revision, cache_dir=cache and cache / "hub", local_files_only=True)
-        return Copy(folder=Path(where), commit=Path(where).name, listing={})
     home = _home(repo, cache)
     commit = _refs(home).get(revision or "main", revision or "")
+    if not metadata_only:
+        where = Path(snapshot_download(repo, revision=commit or None, cache_dir=cache and cache / "hub",
+                                       local_files_only=True))  # fmt: skip
+        return Copy(folder=where, commit=where.name, listing={})
     manifest = read_manifest(home / commit) if re.fullmatch("[0-9a-f]{7,64}", commit) else None
     if manifest is None:
         raise HubError(f"offline, and the headers of {repo} were not fetched before",
