@@ -1,1 +1,53 @@
+"""check: whether what ran is the released model. The reference is one process in f32; comparing needs numpy only."""
 
+from __future__ import annotations
+
+from pathlib import Path
+
+from dayzero.errors import NotPossible
+from dayzero.progress import SILENT, Progress
+from dayzero.runtime.launch import LIMIT
+from dayzero.schema import Check, Divergence, LayerError, Release, RunRecord, Verdict
+
+from .gradients import check_gradients
+from .layers import first_divergence, layer_errors
+from .outputs import check_agreement, check_repeat, check_tokens
+from .reference import Reference, run_reference
+
+__all__ = ["FOLDER", "check"]
+
+FOLDER = "7-check"
+"""Folder inside the run directory."""
+
+
+def check(release: Release, record: RunRecord, *, folder: Path, reference: Release | None = None,
+          limit_s: float = LIMIT, progress: Progress = SILENT) -> Verdict:
+    """Compare every layout of a record with `reference`, or with the release itself, run by one process in f32.
+
+    Raises NotPossible when the reference has no weights, StoreError when the dumps of the run are gone, StageError when
+    the reference process dies or does not end within `limit_s` seconds.
+    """
+    source = reference or release
+    if not source.has_weights or source.root is None:
+        raise NotPossible("no weights: the reference has names and shapes only", "get the weights of the release")
+    truth = run_reference(source, record, folder, FOLDER, limit_s=limit_s, progress=progress)
+    checks: list[Check] = []
+    errors: list[LayerError] = []
+    divergence: Divergence | None = None
+    for run in record.runs:
+        progress.update(f"comparing {run.layout.text}")
+        layers = layer_errors(run, folder, truth)
+        errors += layers
+        checks += [_check(each, truth) for each in layers]
+        checks += [*check_tokens(run, truth), check_repeat(run), *check_agreement(run, folder),
+                   *check_gradients(run, folder, truth)]
+        divergence = divergence or first_divergence(layers)
+    return Verdict(checks=tuple(checks), layers=tuple(errors), first_divergence=divergence,
+                   reference=f"{source.name}, one process, f32")
+
+
+def _check(error: LayerError, truth: Reference) -> Check:
+    return Check(
+        name=f"{error.layout}: {error.place} output, relative L2", tolerance=error.tolerance,
+        source=truth.tolerance_source, observed=error.relative_l2, passed=error.relative_l2 <= error.tolerance,
+        detail=f"largest difference {error.max_abs:.3g}, cosine {error.cosine:.6f}")

@@ -1,1 +1,70 @@
+"""run: the release itself, in the layouts of the plan, on this machine. The work is in `dayzero.runtime`."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from dayzero.errors import NotPossible
+from dayzero.progress import SILENT, Progress
+from dayzero.runtime.assignment import Assignment, Pass, gradient_rows
+from dayzero.runtime.launch import LIMIT, launch
+from dayzero.runtime.tokens import Tokens
+from dayzero.schema import Layout, LayoutRun, Plan, Release, RunRecord, Target
+
+from .choose import check_possible, choose
+from .record import environment, layout_run
+
+__all__ = ["FOLDER", "PROMPTS", "run"]
+
+FOLDER = "6-run"
+"""Folder inside the run directory; one folder for each layout in it."""
+PROMPTS = (
+    "What is the capital of France? Tell me something about it.",
+    "Write a short story about a robot.",
+    "Explain how a rainbow forms.",
+    "List the planets of the solar system.",
+)
+"""The fixed prompts."""
+_REPEATS = 2
+
+
+def run(release: Release, plan: Plan, target: Target, *, folder: Path, layouts: Sequence[Layout] | None = None,
+        prompts: Sequence[str] | None = None, max_new_tokens: int = 32, seed: int = 0, limit_s: float = LIMIT,
+        progress: Progress = SILENT) -> RunRecord:
+    """Run `layouts`, or those that the target pins, or the plan's best.
+
+    Each is one launch of as many processes as it has ranks, which loads the weights as they are, times the first token
+    of each prompt, generates all of them twice with the same seed, dumps every layer's output for `check`, and then
+    takes the gradients of a small batch in f32. Files go to `folder`/6-run/LAYOUT.
+
+    Raises NotPossible when nothing can run here, LayoutError for a layout that is larger than the cluster, StageError
+    when a rank dies or does not end within `limit_s` seconds.
+    """
+    dtype = check_possible(release, target)
+    chosen, skipped = choose(plan, target, layouts or ())
+    progress.update("reading the tokenizer")
+    tokens = Tokens(str(release.root))
+    texts = tuple(prompts or PROMPTS)
+    ids = tokens.encode(texts)
+    runs: list[LayoutRun] = []
+    facts: dict[str, str] = {}
+    for layout in chosen:
+        assignment = Assignment(
+            root=str(Path(str(release.root)).resolve()), layout=layout, prompts=ids, max_new_tokens=max_new_tokens,
+            passes=(Pass(dtype=dtype, first_tokens=True, generate=_REPEATS, dump=True),
+                    Pass(dtype="f32", gradients=True)),
+            batch=-(-target.workload.concurrency // layout.dp), seed=seed, gradient_rows=gradient_rows(chosen))
+        place = f"{FOLDER}/{layout.text.replace('=', '').replace(' ', '-')}"
+        try:
+            launched = launch(assignment, folder / place, limit_s=limit_s, progress=progress)
+        except NotPossible as outcome:
+            skipped[layout.text] = outcome.reason
+            continue
+        runs.append(layout_run(launched, assignment, plan, texts, tokens, dump=f"{place}/dump"))
+        facts |= environment(launched)
+    if not runs:
+        raise NotPossible("; ".join(f"{text}: {reason}" for text, reason in skipped.items()),
+                          "choose a layout with --layout")
+    facts |= {f"not run: {text}": reason for text, reason in skipped.items()}
+    return RunRecord(runs=tuple(runs), prompts=texts, max_new_tokens=max_new_tokens, environment=facts)

@@ -1,0 +1,77 @@
+"""Read what ranks dumped: numpy and the safetensors reader, no torch."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+
+from dayzero.errors import StoreError
+
+Array = NDArray[np.float32]
+Sketch = NDArray[np.float64]
+_LAYER = re.compile(r"layers\.(\d+)")
+
+
+class Dump:
+    """All ranks' dump files of one dtype in a folder. Raises StoreError when there is none or one is damaged."""
+
+    def __init__(self, folder: Path, dtype: str) -> None:
+        self._file: dict[str, Path] = {}
+        for path in _files(folder, f"{dtype}-rank-*.safetensors"):
+            self._file |= dict.fromkeys(_names(path), path)
+        keys = [name.partition("/") for name in self._file]
+        self.prompts = tuple(sorted({int(prompt) for prompt, _, _ in keys}))
+        """Numbers of the prompts."""
+        self.places = tuple(sorted({place for _, _, place in keys}, key=_order))
+        """`embedding`, `layers.0` ... `logits`, in the order in which a token passes them."""
+
+    def read(self, prompt: int, place: str) -> Array:
+        """[tokens, width]. Raises StoreError when it was not dumped."""
+        path = self._file.get(f"{prompt}/{place}")
+        if path is None:
+            raise StoreError(f"the dump has no {place} of prompt {prompt}", "run again with --from run --force")
+        with safe_open(str(path), framework="numpy") as file:
+            return np.asarray(file.get_tensor(f"{prompt}/{place}"), dtype=np.float32)
+
+
+class Sketches:
+    """Gradient sketches of one launch, those of a parameter that several stages hold added up."""
+
+    def __init__(self, folder: Path) -> None:
+        self.values: dict[str, Sketch] = {}
+        self.rows = 0
+        """Sequences in the batch."""
+        for path in sorted(folder.glob("gradients-rank-*.safetensors")):
+            with safe_open(str(path), framework="numpy") as file:
+                self.rows = int(file.metadata()["rows"])
+                for name in file.keys():  # noqa: SIM118  (not a mapping)
+                    self.values[name] = self.values.get(name, 0) + file.get_tensor(name).astype(np.float64)
+
+
+def layer_number(place: str) -> int | None:
+    """N of `layers.N`."""
+    match = _LAYER.fullmatch(place)
+    return int(match[1]) if match else None
+
+
+def _order(place: str) -> tuple[int, int]:
+    return {"embedding": 0, "logits": 2}.get(place, 1), layer_number(place) or 0
+
+
+def _files(folder: Path, pattern: str) -> list[Path]:
+    found = sorted(folder.glob(pattern))
+    if not found:
+        raise StoreError(f"there are no dumps in {folder}", "run again with --from run --force")
+    return found
+
+
+def _names(path: Path) -> list[str]:
+    try:
+        with safe_open(str(path), framework="numpy") as file:
+            return list(file.keys())
+    except (SafetensorError, OSError) as error:
+        raise StoreError(f"the dump {path} is damaged: {error}", "run again with --from run --force") from None

@@ -1,0 +1,113 @@
+"""Load one rank's share of a release, and tell what it is."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.tensor import DTensor
+
+from dayzero.errors import NotPossible
+from dayzero.schema import Layout
+
+from .assignment import DTYPES
+from .mesh import distributed_config
+
+_EMPTY_SPLIT = 0.95
+
+
+@dataclass(frozen=True)
+class Blueprint:
+    """A model without data: its class is imported, its size is known."""
+
+    config: Any
+    parameters: int
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """One rank's share."""
+
+    model: Any
+    layers: tuple[int, ...]
+    parameters: int
+    weight_bytes: int
+    seconds: float
+
+
+def blueprint(root: Path) -> Blueprint:
+    """The whole model on the meta device. Raises NotPossible for a model that transformers has no code for."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    logging.getLogger("transformers").setLevel(logging.WARNING)
+    try:
+        config = AutoConfig.from_pretrained(root, local_files_only=True)
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(config)
+    except (ValueError, KeyError, ImportError) as error:
+        raise NotPossible(f"transformers cannot build this model: {str(error).splitlines()[0]}",
+                          "use a version of transformers that supports it") from None
+    return Blueprint(config, sum(parameter.numel() for parameter in model.parameters()))
+
+
+def load(root: Path, layout: Layout, dtype: str) -> Loaded:
+    """The share of the rank that calls; every rank of a replica has to."""
+    from transformers import AutoModelForCausalLM, GenerationConfig
+
+    started = time.perf_counter()
+    options = {"distributed_config": config} if (config := distributed_config(layout)) else {}
+    model = AutoModelForCausalLM.from_pretrained(
+        root, dtype=getattr(torch, DTYPES[dtype]), local_files_only=True, use_safetensors=True, **options)
+    model.eval()
+    # Only the end tokens: what a release suggests for sampling or penalties has no place in a comparison.
+    model.generation_config = GenerationConfig(eos_token_id=model.generation_config.eos_token_id, do_sample=False)
+    _own(model)
+    parts = [local(parameter) for parameter in model.parameters()]
+    return Loaded(
+        model=model, layers=tuple(number for number, layer in enumerate(decoder_layers(model)) if has_weights(layer)),
+        parameters=sum(part.numel() for part in parts), weight_bytes=sum(part.nbytes for part in parts),
+        seconds=time.perf_counter() - started)
+
+
+def check_split(layout: Layout, share: int, whole: int) -> str:
+    """A warning when tensor parallelism splits next to nothing. Raises NotPossible when the layout splits nothing."""
+    if layout.tp * layout.pp == 1 or share < _EMPTY_SPLIT * whole:
+        return ""
+    if share >= whole:
+        raise NotPossible(f"transformers splits nothing of this model for {layout.text}", "choose another layout")
+    return f"{layout.text} splits little: a rank holds {share / whole:.0%} of all parameters"
+
+
+def decoder_layers(model: Any) -> nn.ModuleList:
+    """The repeated layers: the longest list of modules in the model. Raises NotPossible when there is none."""
+    lists = [module for module in model.base_model.modules() if isinstance(module, nn.ModuleList)]
+    if not lists:
+        raise NotPossible("the model has no list of layers", "report this model")
+    return max(lists, key=len)
+
+
+def has_weights(module: nn.Module) -> bool:
+    """Whether any of the module's weights are on this rank."""
+    return next(module.parameters(), None) is not None
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    """This rank's part of a tensor."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def whole(tensor: torch.Tensor) -> torch.Tensor:
+    """The whole tensor, gathered; every rank of the tensor's group has to ask for it."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def _own(model: nn.Module) -> None:
+    """Copy what is mapped from the files into memory of this process, one tensor at a time."""
+    with torch.no_grad():
+        for tensor in (*model.parameters(), *model.buffers()):
+            tensor.data = tensor.data.clone()
