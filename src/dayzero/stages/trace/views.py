@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import msgspec
+from rich import box
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
@@ -41,15 +42,16 @@ def operators_table(graph: OpGraph, phase: PhaseName, top: int = 10, by: Literal
     whole = max(getattr(totals, by), 1)
     title = (f"{phase}: batch {totals.batch}, {totals.tokens} new tokens, {totals.context} in the cache; "
              f"{format_flops(totals.flops)}, {format_bytes(totals.bytes)}, {totals.operators:,} operator calls")
-    table = Table(title=title, title_justify="left")
-    for name in ("operator", "kind", "module"):
-        table.add_column(name, overflow="fold")
-    for name in ("shapes", "calls", "operations", "bytes", f"% of {by}"):
-        table.add_column(name, justify="right")
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("module, operator and shapes", overflow="fold")
+    table.add_column("kind", no_wrap=True)
+    for name in ("calls", "flops", "bytes", f"% {by}"):
+        table.add_column(name, justify="right", no_wrap=True)
     for call in hot_spots(graph, phase, top, by):
-        cells = (call.op, call.kind, call.module or "(model)", shapes(call), f"{call.count:,}",
-                 format_flops(call.flops), format_bytes(call.bytes), f"{100 * getattr(call, by) / whole:.1f}")
-        table.add_row(*map(Text, cells))
+        what = Text.assemble(call.module or "(model)", "\n", (f"{call.op} {shapes(call)}", "dim"))
+        cells = (call.kind, f"{call.count:,}", format_flops(call.flops), format_bytes(call.bytes),
+                 f"{100 * getattr(call, by) / whole:.1f}")
+        table.add_row(what, *map(Text, cells))
     return table
 
 
