@@ -25,6 +25,7 @@ from dayzero.units import format_bytes, format_rate, format_seconds
 from . import host
 
 _NEEDS = ("torch", "transformers")
+_MODULE = ("-m", "dayzero.backends.cpu_probe")
 _DEADLINE = 120.0
 """Seconds after which the probe hangs."""
 
@@ -150,7 +151,7 @@ def _start(folder: Path, rank: int, ranks: int, threads: int) -> subprocess.Pope
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "GLOO_SOCKET_IFNAME": "lo", "HF_HUB_OFFLINE": "1"}
     arguments = [str(folder), str(rank), str(ranks), str(threads)]
     with (folder / f"{rank}.log").open("wb") as log:
-        return subprocess.Popen([sys.executable, "-m", "dayzero.backends.cpu_probe", *arguments], env=environment,
+        return subprocess.Popen([sys.executable, *_MODULE, *arguments], env=environment,
                                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
 
 

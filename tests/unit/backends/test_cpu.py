@@ -1,0 +1,101 @@
+"""The host probe: how samples become a device, what it refuses, and (slow) a real probe of two processes."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import time
+from importlib.util import find_spec
+
+import pytest
+
+from dayzero.backends import backend_for, cpu, host, measure_host
+from dayzero.backends.cpu import BACKEND, Sample
+from dayzero.errors import NotPossible, StageError, UsageError
+
+LINKS = {f"{kind}.{what}": [value] * 3 for kind in ("all_reduce", "send", "broadcast")
+         for what, value in (("latency", 1e-4), ("bandwidth", 1e9))}  # fmt: skip
+
+
+def sample(bandwidth: list[float], process_bytes: int = 100) -> Sample:
+    rounds = {"memory_bandwidth": bandwidth, "op_overhead": [1e-6, 2e-6, 9e-6], "flops.bf16": [4e11] * 3,
+              "flops.f32": [1e11] * 3, **LINKS}  # fmt: skip
+    return Sample(rounds=rounds, process_bytes=process_bytes)
+
+
+def test_figures_are_medians_over_all_rounds_of_all_processes() -> None:
+    device = cpu._device([sample([1e9, 2e9, 3e9], 100), sample([4e9, 5e9, 60e9], 120)], threads=1, memory=2**30)
+    assert device.memory_bandwidth == 3.5e9
+    assert device.op_overhead == 2e-6
+    assert device.flops == {"bf16": 4e11, "f32": 1e11}
+    assert device.process_bytes == 120
+    assert device.efficiency == 1.0
+    assert [(link.name, link.latency, link.bandwidth) for link in device.links] == [("loopback", 1e-4, 1e9)]
+    assert "2 processes at once" in device.sources["memory_bandwidth"]
+    assert "median of 6 rounds, spread 1686%" in device.sources["memory_bandwidth"]  # (60 - 1) / 3.5
+
+
+def test_every_figure_has_a_source() -> None:
+    device = cpu._device([sample([1e9] * 3)], threads=2, memory=2**30)
+    assert set(device.sources) == {"memory_bytes", "memory_bandwidth", "flops.bf16", "flops.f32", "op_overhead",
+                                   "process_bytes", "efficiency"}
+    assert device.links == ()  # one rank sends nothing
+
+
+def test_a_measured_device_runs_here() -> None:
+    device = cpu._device([sample([1e9] * 3)], threads=2, memory=2**30)
+    if not BACKEND.available():
+        assert backend_for(device) is BACKEND
+    assert device.arch == platform.machine()
+
+
+def test_without_torch_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu, "find_spec", lambda name: None if name == "torch" else find_spec(name))
+    assert BACKEND.available() == "torch not installed"
+    assert BACKEND.device_count == 0
+    with pytest.raises(NotPossible, match="torch not installed") as caught:
+        BACKEND.measure(2)
+    assert "dayzero[torch]" in caught.value.hint
+
+
+def test_no_ranks_are_refused() -> None:
+    pytest.importorskip("transformers")
+    with pytest.raises(UsageError, match="not a number of ranks: 0"):
+        BACKEND.measure(0)
+
+
+def test_a_process_that_dies_is_told_with_its_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others wait for it forever; none of them is left."""
+    pytest.importorskip("transformers")
+    started: list[subprocess.Popen[bytes]] = []
+    start = cpu._start
+
+    def broken(folder: object, rank: int, ranks: int, threads: int) -> subprocess.Popen[bytes]:
+        code = "raise SystemExit('no room')" if rank else "import time; time.sleep(100)"
+        monkeypatch.setattr(cpu, "_MODULE", ("-c", code))
+        started.append(start(folder, rank, ranks, threads))
+        return started[-1]
+
+    monkeypatch.setattr(cpu, "_start", broken)
+    with pytest.raises(StageError, match="process 1 of 2 ended with exit code 1") as caught:
+        BACKEND.measure(2)
+    assert "no room" in caught.value.log
+    assert all(process.poll() is not None for process in started)
+
+
+@pytest.mark.slow
+def test_a_real_probe_gives_plausible_figures() -> None:
+    """Bounds that any machine of the last ten years is within, busy or not."""
+    pytest.importorskip("transformers")
+    start = time.monotonic()
+    device = measure_host(2)
+    assert time.monotonic() - start < 90
+    assert 1e8 < device.memory_bandwidth < 1e12
+    assert 1e9 < device.flops["f32"] < device.flops["bf16"] * 20
+    assert 5e-7 < device.op_overhead < 1e-2
+    assert 100 << 20 < device.process_bytes < 2 << 30
+    assert device.memory_bytes <= host.available_memory()
+    (link,) = device.links
+    assert 1e-6 < link.latency < 1.0
+    assert 1e6 < link.bandwidth < 1e12
+    assert all("measured" in source for source in device.sources.values())
