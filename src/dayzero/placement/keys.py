@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from dayzero.schema import ModelSpec
 
 _USUAL = {
@@ -10,11 +12,10 @@ _USUAL = {
     "vocab_size": "vocab_size",
 }
 """Names to show when the source of a value is not a config key (a tensor header, a default)."""
+_STATED = re.compile(r"config\.json: (?:[^\s.]+\.)*(?P<key>[^\s.)]+)")
 
 
 def config_key(model: ModelSpec, value: str) -> str:
     """The last part of the config key that `value` was read from, such as num_attention_heads."""
-    source = model.sources.get(value, "")
-    if source.startswith("config.json: "):
-        return source.removeprefix("config.json: ").split(" ")[0].rsplit(".", 1)[-1]
-    return _USUAL[value]
+    stated = _STATED.search(model.sources.get(value, ""))
+    return stated["key"] if stated else _USUAL[value]

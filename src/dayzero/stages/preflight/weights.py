@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from dayzero.schema import Finding, WeightFamily
@@ -9,6 +10,8 @@ from dayzero.schema import Finding, WeightFamily
 from .rule import Case, rule
 from .tensors import Place, name
 
+_DIFFERS = re.compile(r"header: (?P<pattern>\S+) \(\S+: (?P<key>\S+) says (?P<stated>\d+)\)")
+"""Source of a dimension that the headers and the config state differently."""
 MANY = 8
 """More alike findings than this are one, about the pattern."""
 
@@ -105,6 +108,10 @@ def weights_shape(case: Case) -> Iterator[Finding]:
         expected = _expected(case, family)
         if expected and sorted(expected) != sorted(family.shape) and len(case.patterns.groups[family.pattern]) == 1:
             yield _shape(family.pattern, family.shape, expected, "the config")
+    for source in case.model.sources.values():
+        differs = _DIFFERS.fullmatch(source)
+        if differs:
+            yield _contradicted(case, differs["pattern"], differs["key"], int(differs["stated"]))
 
 
 def _shape(subject: str, file: tuple[int, ...], declared: tuple[int, ...], who: str) -> Finding:
@@ -113,6 +120,15 @@ def _shape(subject: str, file: tuple[int, ...], declared: tuple[int, ...], who: 
         message=f"{subject} is stored as {list(file)}, but by {who} it is {list(declared)}",
         hint="find out which is right: the header says what is stored",
         facts={"file": list(file), "declared": list(declared)})
+
+
+def _contradicted(case: Case, pattern: str, key: str, stated: int) -> Finding:
+    shape = list(case.patterns.groups[pattern][0].shape)
+    return Finding(
+        rule="weights-shape", severity="error", subject=pattern,
+        message=f"{key} is {stated} in the config, but {pattern} is stored as {shape}",
+        hint=f"find out which is right: the header says what is stored, the config's {key} what is allocated",
+        facts={"file": shape, "declared": stated, "key": key})
 
 
 def _against_declared(case: Case) -> Iterator[Finding]:
@@ -130,6 +146,8 @@ def _expected(case: Case, family: WeightFamily) -> tuple[int, ...] | None:
     """Shape that the config's dimensions give a family, up to transposition; None where there are several ways."""
     model = case.model
     stored_plain = family.scheme in ("bf16", "f16", "f32", "fp8") and len(family.shape) == 2
+    if stored_plain and family.role in ("embedding", "head") and not family.layers and "scale" not in family.pattern:
+        return model.vocab_size, model.hidden_size
     if not stored_plain or not family.layers or family.layers[-1] >= len(model.layers) or "scale" in family.pattern:
         return None
     layers = [model.layers[index] for index in family.layers]

@@ -1,0 +1,239 @@
+"""The rules on a small release that is right, and on copies of it with one thing wrong each."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.support import tiny_release as tiny
+from tests.support.plan_models import device, target
+
+from dayzero.placement import CAUSES
+from dayzero.schema import Findings, Layout, Target, from_json, to_json
+from dayzero.schema.target import Declared
+from dayzero.stages.preflight import findings_table, preflight, rules, rules_table
+from dayzero.stages.preflight.docs import rule_pages
+from dayzero.stages.read import read
+
+SMALL = target(1, concurrency=1, input_tokens=16, output_tokens=16, max_batched_tokens=16)
+
+
+@pytest.fixture
+def check(tmp_path: Path):
+    def run(tensors: tiny.Tensors, config: dict[str, object] = tiny.CONFIG, on: Target = SMALL,
+            **how: object) -> Findings:
+        folder = tiny.write(tmp_path / "release", tensors, config, **how)
+        return preflight(read(folder, cache=tmp_path / "cache"), on)
+
+    return run
+
+
+def told(found: Findings) -> set[tuple[str, str, str]]:
+    return {(finding.severity, finding.rule, finding.subject) for finding in found.findings}
+
+
+def dropped(tensors: tiny.Tensors, *names: str) -> tiny.Tensors:
+    assert set(names) <= set(tensors)
+    return {name: what for name, what in tensors.items() if name not in names}
+
+
+@pytest.mark.parametrize(("tensors", "config"), [
+    (tiny.dense_tensors(), tiny.CONFIG), (tiny.expert_tensors(), tiny.EXPERT_CONFIG)])
+def test_a_good_release_has_no_findings(check, tensors: tiny.Tensors, config: dict[str, object]) -> None:
+    found = check(tensors, config)
+    assert told(found) == set()
+    assert found.verdict == "pass"
+    assert from_json(to_json(found), Findings) == found
+
+
+def test_facts_by_hand(check) -> None:
+    facts = check(tiny.expert_tensors(), tiny.EXPERT_CONFIG).facts
+    attention = 64 * 16 * (9 + 3 + 3 + 9)
+    per_layer = attention + 2 * 64 + 4 * 64 + 4 * 3 * 96 * 64
+    assert facts["params_total"] == 12 * per_layer + 128 * 64 + 64
+    assert (facts["layers"], facts["moe_layers"], facts["experts"], facts["top_k"]) == (12, 12, 4, 2)
+    assert facts["attention_layers"] == {"full": 12}
+    assert facts["kv_bytes_per_token"] == 12 * 2 * 3 * 16 * 2
+    assert facts["state_bytes_per_sequence"] == 0
+    assert facts["valid_tp"] == [1]
+    assert facts["bytes_per_device"]["weights"] == facts["checkpoint_bytes"]
+
+
+def test_a_missing_file(check, tmp_path: Path) -> None:
+    check(tiny.dense_tensors())
+    (tmp_path / "release" / "model-00002-of-00002.safetensors").unlink()
+    found = preflight(read(tmp_path / "release", cache=tmp_path / "cache"), SMALL)
+    assert told(found) == {("error", "file-missing", "model-00002-of-00002.safetensors")}
+
+
+def test_a_file_cut_short(check, tmp_path: Path) -> None:
+    check(tiny.dense_tensors())
+    file = tmp_path / "release" / "model-00002-of-00002.safetensors"
+    size = file.stat().st_size
+    with file.open("r+b") as handle:
+        handle.truncate(size - 10)
+    found = preflight(read(tmp_path / "release", cache=tmp_path / "cache"), SMALL)
+    assert told(found) == {("error", "file-truncated", file.name)}
+    assert found.findings[0].facts == {"expected_bytes": size, "actual_bytes": size - 10}
+
+
+def test_a_tensor_that_the_index_does_not_list(check) -> None:
+    found = check(tiny.dense_tensors(), unlisted=["model.layers.3.self_attn.v_proj.weight"])
+    assert told(found) == {("error", "file-unlisted", "model.layers.3.self_attn.v_proj.weight")}
+
+
+def test_a_tensor_that_its_shard_does_not_hold(check, tmp_path: Path) -> None:
+    check(tiny.dense_tensors())
+    path = tmp_path / "release" / "model.safetensors.index.json"
+    index = json.loads(path.read_text())
+    index["weight_map"]["model.layers.3.extra.weight"] = "model-00001-of-00002.safetensors"
+    path.write_text(json.dumps(index))
+    partial = msgspec.structs.replace(SMALL, partial=True)
+    found = preflight(read(tmp_path / "release", cache=tmp_path / "cache"), partial)
+    assert told(found) == {("error", "weights-missing", "model.layers.3.extra.weight")}
+
+
+def test_another_content_than_published(check, tmp_path: Path) -> None:
+    check(tiny.dense_tensors())
+    release = read(tmp_path / "release", cache=tmp_path / "cache")
+    weights = next(file for file in release.files if file.role == "weights")
+    for stated, expected in ((weights.sha256, set()), ("0" * 64, {("error", "file-hash", weights.name)})):
+        files = tuple(msgspec.structs.replace(file, expected_sha256=stated) if file == weights else file
+                      for file in release.files)
+        assert told(preflight(msgspec.structs.replace(release, files=files), SMALL)) == expected
+
+
+@pytest.mark.parametrize("name", [
+    "model.layers.7.self_attn.q_proj.weight", "model.layers.0.input_layernorm.weight",
+    "model.layers.11.mlp.experts.3.down_proj.weight_scale_inv", "model.layers.11.mlp.experts.0.down_proj.weight"])
+def test_a_lost_tensor(check, name: str) -> None:
+    found = check(dropped(tiny.expert_tensors(), name), tiny.EXPERT_CONFIG)
+    assert told(found) == {("error", "weights-missing", name)}
+
+
+def test_lost_ends_and_a_lost_layer(check) -> None:
+    found = check(dropped(tiny.dense_tensors(), "model.embed_tokens.weight"))
+    assert ("error", "weights-missing", "embedding") in told(found)
+    untied = {**tiny.CONFIG, "tie_word_embeddings": False}
+    assert told(check(tiny.dense_tensors(), untied)) == {("error", "weights-missing", "head")}
+    layer = [name for name in tiny.dense_tensors() if ".layers.5." in name]
+    assert told(check(dropped(tiny.dense_tensors(), *layer))) == {("error", "weights-missing", "layers.5")}
+
+
+def test_a_sample_of_the_tensors_misses_nothing(check) -> None:
+    sample = dict(list(tiny.expert_tensors().items())[:20])
+    assert told(check(sample, tiny.EXPERT_CONFIG, msgspec.structs.replace(SMALL, partial=True))) == set()
+
+
+def test_what_only_some_layers_have_is_not_missing_elsewhere(check) -> None:
+    tensors = tiny.dense_tensors()
+    tensors |= {f"model.layers.{layer}.self_attn.indexer.wk.weight": ((16, 64), "BF16") for layer in (0, 4, 8)}
+    assert told(check(tensors)) == set()
+
+
+def test_a_matrix_stored_plainly_needs_no_scale(check) -> None:
+    name = "model.layers.2.mlp.experts.1.up_proj.weight"
+    tensors = dropped(tiny.expert_tensors(), f"{name}_scale_inv")
+    assert told(check({**tensors, name: (tensors[name][0], "BF16")}, tiny.EXPERT_CONFIG)) == set()
+
+
+def test_a_transposed_matrix(check) -> None:
+    name = "model.layers.4.self_attn.k_proj.weight"
+    found = check({**tiny.dense_tensors(), name: ((64, 48), "BF16")})
+    assert told(found) == {("error", "weights-shape", name)}
+    assert found.findings[0].facts == {"file": [64, 48], "declared": [48, 64]}
+
+
+@pytest.mark.parametrize(("wrong", "subject"), [
+    ({"intermediate_size": 80}, "model.layers.{L}.mlp.down_proj.weight"),
+    ({"head_dim": 8}, "model.layers.{L}.self_attn.k_proj.weight"),
+    ({"num_key_value_heads": 9}, "model.layers.{L}.self_attn.k_proj.weight"),
+    ({"vocab_size": 100}, "model.embed_tokens.weight"), ({"hidden_size": 32}, "model.layers.{L}.mlp.up_proj.weight")])
+def test_shapes_against_the_config(check, wrong: dict[str, object], subject: str) -> None:
+    found = check(tiny.dense_tensors(), {**tiny.CONFIG, **wrong})
+    assert ("error", "weights-shape", subject) in told(found)
+    assert {rule for _, rule, _ in told(found)} == {"weights-shape"}
+
+
+def test_shapes_against_the_engine(check) -> None:
+    name = "model.layers.0.self_attn.k_proj.weight"
+    declared = [Declared(name=name, shape=[32, 64], dtype="BF16")]
+    engine = msgspec.structs.replace(SMALL.engine, facts=msgspec.structs.replace(SMALL.engine.facts, declares=declared))
+    found = check(tiny.dense_tensors(), on=msgspec.structs.replace(SMALL, engine=engine))
+    assert told(found) == {("error", "weights-shape", name)}
+    assert found.findings[0].facts == {"file": [48, 64], "declared": [32, 64]}
+
+
+def test_layout_rules(check) -> None:
+    two = msgspec.structs.replace(target(2), layouts=(Layout(tp=2),))
+    found = check(tiny.dense_tensors(), on=two)
+    assert told(found) == {("error", "shard-heads", "num_attention_heads"),
+                           ("error", "shard-kv-heads", "num_key_value_heads")}
+    assert all(finding.message.startswith("tp=2: ") for finding in found.findings)
+    assert check(tiny.dense_tensors(), on=msgspec.structs.replace(two, layouts=(Layout(pp=2),))).verdict == "pass"
+
+
+def test_without_a_layout_what_tp_would_break_is_only_told(check) -> None:
+    found = check(tiny.dense_tensors(), on=target(2))
+    assert told(found) == {("info", "shard-heads", "num_attention_heads"),
+                           ("info", "shard-kv-heads", "num_key_value_heads")}
+    assert found.verdict == "pass"
+    assert check(tiny.dense_tensors(), on=target(3)).facts["valid_tp"] == [1, 3]
+
+
+def test_memory(check) -> None:
+    weights = check(tiny.dense_tensors()).facts["checkpoint_bytes"]
+
+    def on(memory: float, devices: int = 1, layouts: tuple[Layout, ...] = ()) -> Findings:
+        wanted = target(devices, on=device(memory_bytes=int(memory)), concurrency=1, layouts=layouts)
+        return check(tiny.dense_tensors(), on=wanted)
+
+    assert told(on(weights)) == {("error", "memory-weights", "one device")}
+    assert told(on(weights * 1.2)) == {("error", "memory-total", "one device")}
+    assert told(on(weights * 100)) == set()
+    facts = on(weights * 1.2).findings[0].facts
+    assert facts["usable_bytes"] == int(int(weights * 1.2) * 0.9)
+    assert facts["need_bytes"] == sum(facts[cause] for cause in CAUSES)
+    # three devices hold a little more than a third each
+    assert on(weights * 0.2, 3).findings[0].rule == "memory-weights"
+    assert on(weights * 100, 3, (Layout(pp=3),)).verdict == "pass"
+
+
+def test_layer_lists(check) -> None:
+    for count, expected in ((12, set()), (14, {("error", "config-list-length", "layer_types")})):
+        found = check(tiny.dense_tensors(), {**tiny.CONFIG, "layer_types": ["full_attention"] * count})
+        assert {entry for entry in told(found) if entry[1] == "config-list-length"} == expected
+
+
+def test_errors_come_first_and_tables_show_everything(check) -> None:
+    from rich.console import Console
+
+    two = msgspec.structs.replace(target(16), layouts=(Layout(tp=16),))
+    found = check(tiny.dense_tensors(), on=two)
+    severities = [finding.severity for finding in found.findings]
+    assert severities == sorted(severities, key=("error", "warning", "info").index)
+    console = Console(width=200, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console.print(findings_table(found), rules_table())
+    text = console.export_text()
+    console.file.close()
+    assert all(finding.subject in text for finding in found.findings)
+    assert all(rule.name in text for rule in rules())
+
+
+def test_every_rule_has_a_page() -> None:
+    pages = rule_pages()
+    for rule in rules():
+        page = pages[f"{rule.name}.md"]
+        assert all(section in page for section in ("## What", "## Why", "## Example", "## How to fix")), rule.name
+        assert rule.what in page
+        assert f"[{rule.name}]({rule.name}.md)" in pages["README.md"]
+
+
+def test_no_torch() -> None:
+    import subprocess
+
+    code = "import sys, dayzero.stages.preflight, dayzero.resolve; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
