@@ -16,6 +16,7 @@ from dayzero.units import format_bytes, format_rate, format_seconds
 PALETTE = ("#3b7dd8", "#e08a2c", "#2f9e77", "#b65fcf", "#d1495b", "#7b8794", "#c9a227", "#36a3b5", "#8c6d4f", "#5b5fc7")
 _GIB = 2**30
 _SHOWN = 8
+_POSITIONS = ("top center", "bottom center", "middle right")
 
 
 class Chart(NamedTuple):
@@ -42,7 +43,8 @@ def memory_chart(plan: Plan) -> Chart | None:
     shown = plan.candidates[:_SHOWN]
     if not shown:
         return None
-    figure = _stacked({_label(candidate): candidate.bytes_per_device for candidate in shown}, 1 / _GIB, "GiB")
+    figure = _stacked({_label(candidate): candidate.bytes_per_device for candidate in shown}, 1 / _GIB, "GiB",
+                      _causes(candidate.bytes_per_device for candidate in plan.candidates))
     limit = shown[0].usable_bytes
     _limit_line(figure, limit / _GIB, f"usable {format_bytes(limit)}")
     return _bars("memory", "Memory on the fullest device", figure, shown, [c.bytes_per_device for c in shown],
@@ -50,13 +52,14 @@ def memory_chart(plan: Plan) -> Chart | None:
                  f"Planned bytes by cause; the dashed line is what one device may use ({format_bytes(limit)}).")
 
 
-def stage_chart(candidate: Candidate) -> Chart | None:
-    """Bytes of one device of each pipeline stage of one layout; None when there is one stage."""
-    if len(candidate.stages) < 2:
+def stage_chart(plan: Plan) -> Chart | None:
+    """Bytes of one device of each pipeline stage of the first layout; None when it has one stage."""
+    candidate = plan.best or next(iter(plan.candidates), None)
+    if candidate is None or len(candidate.stages) < 2:
         return None
     stages = {f"layers {start} to {end - 1}": needs
               for (start, end), needs in zip(candidate.stages, candidate.bytes_per_stage, strict=True)}
-    figure = _stacked(stages, 1 / _GIB, "GiB")
+    figure = _stacked(stages, 1 / _GIB, "GiB", _causes(other.bytes_per_device for other in plan.candidates))
     _limit_line(figure, candidate.usable_bytes / _GIB, f"usable {format_bytes(candidate.usable_bytes)}")
     return Chart("stages", f"Memory by pipeline stage, {candidate.layout.text}",
                  f"Stacked bars: memory of one device of each of {len(stages)} pipeline stages, by cause.",
@@ -99,8 +102,6 @@ def pareto_chart(plan: Plan) -> Chart | None:
             "width": 2, "color": PALETTE[4]}, "color": PALETTE[4]}))
     figure.update_layout(xaxis_title="time per token, ms (left is better)", yaxis_title="tokens/s (up is better)",
                          legend={"orientation": "h", "y": 1.12}, height=420)
-    figure.update_xaxes(rangemode="tozero")
-    figure.update_yaxes(rangemode="tozero")
     return Chart(
         "pareto", "Candidate layouts", f"Scatter plot of {len(plan.candidates)} layouts: throughput against time per "
         "token, coloured by the share of memory that they use.",
@@ -124,7 +125,7 @@ def layers_chart(verdict: Verdict) -> Chart | None:
     tolerance = {error.place: error.tolerance for error in verdict.layers}
     figure.add_scatter(x=[_plain(place) for place in places], y=[tolerance[place] for place in places], mode="lines",
                        name="tolerance", line={"color": PALETTE[4], "dash": "dash", "width": 1.5})
-    figure.update_layout(yaxis={"type": "log", "title": "relative L2 error", "exponentformat": "power"},
+    figure.update_layout(yaxis={"type": "log", "title": "relative L2 error", "dtick": "D2", "tickformat": "~g"},
                          xaxis={"title": "place in the model", "nticks": 12}, legend={"orientation": "h", "y": 1.12},
                          height=380)
     equal = sum(error.relative_l2 == 0 for error in verdict.layers)
@@ -141,7 +142,9 @@ def _time(id_: str, title: str, plan: Plan, parts: list[dict[str, float]], sourc
     shown = plan.candidates[:_SHOWN]
     if not shown:
         return None
-    figure = _stacked({_label(candidate): part for candidate, part in zip(shown, parts, strict=True)}, 1e3, "ms")
+    order = _causes([part for candidate in plan.candidates
+                     for part in (candidate.decode_seconds, candidate.prefill_seconds)])
+    figure = _stacked({_label(candidate): part for candidate, part in zip(shown, parts, strict=True)}, 1e3, "ms", order)
     return _bars(id_, title, figure, shown, parts, format_seconds, f"Predicted time by cause. Source: {source}.")
 
 
@@ -152,11 +155,14 @@ def _bars(id_: str, title: str, figure: go.Figure, shown: Sequence[Candidate], p
                  _table({_label(candidate): None for candidate in shown}, parts, text))
 
 
-def _stacked(bars: dict[str, dict[str, Any]], scale: float, unit: str) -> go.Figure:
-    """Horizontal stacked bars, the first on top."""
+def _stacked(bars: dict[str, dict[str, Any]], scale: float, unit: str, order: list[str]) -> go.Figure:
+    """Horizontal stacked bars, the first on top. A cause's colour follows from its place in `order`, the same for all
+    charts of a kind."""
     figure = go.Figure()
-    names = [_plain(name) for name in bars]
-    for index, cause in enumerate(_causes(bars.values())):
+    names, present = [_plain(name) for name in bars], _causes(bars.values())
+    for index, cause in enumerate(order):
+        if cause not in present:
+            continue
         figure.add_bar(y=names, x=[part.get(cause, 0) * scale for part in bars.values()], orientation="h",
                        name=_plain(cause.replace("_", " ")), marker={"color": PALETTE[index % len(PALETTE)]},
                        hovertemplate="%{y}<br>%{fullData.name}: %{x:.3g} " + unit + "<extra></extra>")
@@ -176,7 +182,8 @@ def _points(candidates: list[Candidate], name: str, marker: dict[str, Any]) -> g
     return go.Scatter(
         x=[c.tpot_s.value * 1e3 for c in candidates], y=[c.tokens_per_s.value for c in candidates],
         mode="markers+text" if len(candidates) <= _SHOWN else "markers", marker=marker, name=name,
-        text=[c.layout.text for c in candidates], textposition="top center", cliponaxis=False,
+        text=[c.layout.text for c in candidates], cliponaxis=False,
+        textposition=[_POSITIONS[index % len(_POSITIONS)] for index in range(len(candidates))],
         customdata=[[format_bytes(c.need_bytes), _interval(c), format_seconds(c.ttft_s.value)] for c in candidates],
         hovertemplate="<b>%{text}</b><br>%{customdata[1]}<br>first token %{customdata[2]}<br>"
                       "%{customdata[0]} on the fullest device<extra></extra>")
@@ -227,5 +234,5 @@ def _plain(text: str) -> str:
 
 
 def _json(figure: go.Figure) -> str:
-    figure.update_layout(template=None, margin={"l": 10, "r": 16, "t": 28, "b": 44})
+    figure.update_layout(template=None, margin={"l": 10, "r": 16, "t": 10, "b": 44})
     return str(plotly.io.to_json(figure, validate=True))

@@ -131,7 +131,7 @@ def _speed(results: Results) -> Answer:
     best = results.plan.best if results.plan else None
     if best is None:
         return Answer(question="How fast?", answer="unknown", detail="nothing fits", tone="none")
-    return Answer(question="How fast?", answer=format_rate(best.tokens_per_s.value, "tokens/s"), tone="good",
+    return Answer(question="How fast?", answer=format_rate(best.tokens_per_s.value, "tokens/s"), tone="none",
                   detail=f"predicted; first token {format_seconds(best.ttft_s.value)}, then "
                          f"{format_seconds(best.tpot_s.value)} a token")
 

@@ -11,6 +11,7 @@ import hashlib
 import json
 from importlib.resources import files
 from itertools import groupby
+from math import log2
 from typing import TYPE_CHECKING, Any
 
 import jinja2
@@ -50,9 +51,9 @@ def report(results: Results) -> str:
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(loader=jinja2.PackageLoader(__package__), autoescape=True, trim_blocks=True,
                                      lstrip_blocks=True, undefined=jinja2.StrictUndefined)
-    environment.filters |= {"bytes": format_bytes, "seconds": format_seconds, "count": format_count, "rate": format_rate,
-                            "flops": format_flops, "quantity": quantity, "script_json": _script_json,
-                            "place": _place}
+    environment.filters |= {"bytes": format_bytes, "seconds": format_seconds, "count": format_count,
+                            "rate": format_rate, "flops": format_flops, "quantity": quantity,
+                            "script_json": _script_json, "place": _place}
     return environment
 
 
@@ -77,7 +78,7 @@ def _script_json(value: Any) -> Markup:
     text = value if isinstance(value, str) else json.dumps(value, allow_nan=False, separators=(",", ":"))
     for char in "<>&\u2028\u2029":
         text = text.replace(char, f"\\u{ord(char):04x}")
-    return Markup(text)  # noqa: S704  (escaped above)
+    return Markup(text)
 
 
 def _findings(results: Results) -> list[tuple[str, str, list[Any]]]:
@@ -107,9 +108,7 @@ def _charts(results: Results) -> dict[str, Chart]:
     plan, found = results.plan, []
     if plan is not None:
         found += [charts.pareto_chart(plan), charts.memory_chart(plan), charts.decode_chart(plan),
-                  charts.prefill_chart(plan)]
-        shown = plan.best or next(iter(plan.candidates), None)
-        found += [charts.stage_chart(shown)] if shown else []
+                  charts.prefill_chart(plan), charts.stage_chart(plan)]
     if results.verdict is not None:
         found.append(charts.layers_chart(results.verdict))
     return {chart.id: chart for chart in found if chart is not None}
@@ -130,10 +129,9 @@ def _texts(record: RunRecord | None) -> list[tuple[str, list[tuple[str, Output]]
 
 def _place(prediction: Prediction) -> dict[str, float]:
     """Where interval and measured value lie on a scale of ratios from 1/2 to 2 (logarithmic), in per cent."""
-    from math import log2
-
     def per_cent(value: float) -> float:
         ratio = value / prediction.predicted if prediction.predicted > 0 else 0.0
         return round(50 * (max(-1.0, min(1.0, log2(ratio))) + 1), 1) if ratio > 0 else 0.0
 
-    return {"low": per_cent(prediction.low), "high": per_cent(prediction.high), "measured": per_cent(prediction.measured)}
+    return {"low": per_cent(prediction.low), "high": per_cent(prediction.high),
+            "measured": per_cent(prediction.measured)}

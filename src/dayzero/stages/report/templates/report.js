@@ -18,6 +18,7 @@
     for (const key of Object.keys(layout).filter((name) => /^[xy]axis/.test(name))) {
       result[key] = { automargin: true, ...layout[key], gridcolor: colour("--line"), linecolor: colour("--line"),
                       zerolinecolor: colour("--line") };
+      if (result[key].title) result[key].title = { ...result[key].title, font: { color: colour("--muted"), size: 12 } };
     }
     return result;
   }

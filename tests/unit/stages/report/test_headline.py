@@ -1,0 +1,82 @@
+"""The verdict sentence for every way in which it can end."""
+
+from __future__ import annotations
+
+import msgspec
+from tests.support.results import adapted, planned, small_verdict, too_large
+
+from dayzero.schema import Finding, Findings, StageResult
+from dayzero.stages.report.headline import headline
+
+
+def _replaced(results, stage: str, **changes):
+    stages = tuple(msgspec.structs.replace(old, **changes) if old.name == stage else old for old in results.stages)
+    return msgspec.structs.replace(results, stages=stages)
+
+
+def test_proven() -> None:
+    top = headline(adapted())
+    assert top.tone == "good"
+    assert top.text == ("SmolLM2-135M fits on 2 × local with pp=2, runs (pp=2 and dp=2), and is proven to be the "
+                        "released model: 6 of 6 checks pass.")
+    assert [answer.answer for answer in top.answers] == ["yes", "pp=2", "83.33 tokens/s", "yes", "yes"]
+
+
+def test_only_planned() -> None:
+    top = headline(planned())
+    assert top.tone == "warn"
+    assert top.text == ("kimi-k3 fits on 2 × 8 h200 with tp=8 pp=2; it was not run (not possible here: no weights).")
+    assert [answer.tone for answer in top.answers[3:]] == ["none", "none"]
+
+
+def test_does_not_fit() -> None:
+    top = headline(too_large())
+    assert top.tone == "bad"
+    assert "does not fit on 8 × h200" in top.text
+    assert "193.71 GiB" in top.text and "118.18 GiB" in top.text
+    assert top.answers[0].answer == "no"
+
+
+def test_nothing_is_legal() -> None:
+    results = too_large()
+    empty = msgspec.structs.replace(results, plan=msgspec.structs.replace(results.plan, candidates=()))
+    assert "none of 7 layouts is legal" in headline(empty).text
+
+
+def test_not_the_released_model() -> None:
+    top = headline(msgspec.structs.replace(adapted(), verdict=small_verdict(passed=False)))
+    assert top.tone == "bad"
+    assert "not the released model: it first diverges at layers.17 (pp=2)" in top.text
+    assert top.answers[4].answer == "no"
+    assert top.answers[4].detail.startswith("4 of 6")
+
+
+def test_a_failed_run_is_bad_and_keeps_its_first_line() -> None:
+    results = msgspec.structs.replace(adapted(), record=None, verdict=None)
+    results = _replaced(results, "run", status="failed", reason="rank 1 died\nTraceback ...")
+    top = headline(results)
+    assert top.tone == "bad"
+    assert top.text.endswith("it was not run (failed: rank 1 died).")
+    assert top.answers[3].answer == "no"
+
+
+def test_errors_of_preflight_overrule_a_good_end() -> None:
+    error = Finding(rule="weights-shape", severity="error", subject="A_log", message="[96] against [128]", hint="")
+    top = headline(msgspec.structs.replace(adapted(), findings=Findings(findings=(error, error), facts={})))
+    assert top.tone == "bad"
+    assert top.text.endswith("But preflight found 2 errors.")
+
+
+def test_missing_stages_are_not_asked_for() -> None:
+    results = msgspec.structs.replace(adapted(), stages=(), plan=None, record=None, verdict=None)
+    assert headline(results).text == "SmolLM2-135M has no plan for 2 × local: not asked for."
+    odd = msgspec.structs.replace(results, stages=(
+        StageResult(name="plan", status="failed", reason="", hint="", seconds=0.0),))
+    assert "failed: no reason given" in headline(odd).text
+
+
+def test_unequal_repetition_is_a_warning() -> None:
+    results = adapted()
+    runs = tuple(msgspec.structs.replace(run, repeat_identical=False) for run in results.record.runs)
+    record = msgspec.structs.replace(results.record, runs=runs)
+    assert headline(msgspec.structs.replace(results, record=record)).answers[3].tone == "warn"

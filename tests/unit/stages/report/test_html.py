@@ -1,0 +1,186 @@
+"""The HTML file: complete, self-contained, and safe with whatever a release calls things."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+
+import msgspec
+import pytest
+from tests.support.results import adapted, planned, small_verdict, too_large
+
+from dayzero.schema import Bundle, Finding, Findings, to_json
+from dayzero.stages.report import report
+from dayzero.stages.report.html import _script_json
+
+EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\"'&\u2028"
+
+
+class Page(HTMLParser):
+    """Elements with their attributes, and the text of scripts."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: dict[str, str] = {}
+        self.words = ""
+        self._script: str | None = None
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag == "script":
+            self._script = dict(attrs).get("id") or f"script {len(self.scripts)}"
+
+    def handle_endtag(self, tag: str) -> None:
+        self._script = None if tag == "script" else self._script
+
+    def handle_data(self, data: str) -> None:
+        if self._script is None:
+            self.words += data
+        else:
+            self.scripts[self._script] = self.scripts.get(self._script, "") + data
+
+    def of(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+@pytest.fixture(scope="module")
+def complete() -> Page:
+    return Page(report(adapted()))
+
+
+def test_sections_and_charts_of_a_complete_run(complete: Page) -> None:
+    sections = [attributes["id"] for attributes in complete.of("section")]
+    assert sections == ["stages", "release", "findings", "plan", "run", "check", "operators", "commands"]
+    plots = {attributes["id"] for attributes in complete.of("div") if attributes.get("class") == "plot"}
+    assert plots == {f"chart-{name}" for name in ("pareto", "memory", "stages", "decode", "prefill", "layers")}
+    for words in ("weights dequantised from GGUF Q4_1 to bf16", "pad_strategy", "9 attention heads do not divide by 2",
+                  "within 15%: yes", "The capital of France is Paris.", "measured, n=5, spread 3 %",
+                  "3 x the error of the same model in bf16", "On a CPU it takes the engine's CPU build."):
+        assert words in complete.words, words
+
+
+def test_charts_hold_the_figures(complete: Page) -> None:
+    figures = {name: json.loads(text) for name, text in complete.scripts.items() if name.startswith("chart-")}
+    bars = {trace["name"]: trace["x"] for trace in figures["chart-stages-data"]["data"]}
+    assert bars["weights"] == pytest.approx([(56_623_104 + layers * 7_080_192) / 2**30 for layers in (14, 16)])
+    colours = [{trace["name"]: trace["marker"]["color"] for trace in figures[f"chart-{name}-data"]["data"]}
+               for name in ("memory", "stages")]
+    assert colours[0] == colours[1], "a cause has one colour"
+    tolerance = figures["chart-layers-data"]["data"][-1]
+    assert set(tolerance["y"]) == {0.02}
+    assert figures["chart-layers-data"]["data"][0]["y"][0] is None, "an error of 0 has no place on a logarithmic axis"
+
+
+def test_accessible(complete: Page) -> None:
+    assert complete.of("html")[0]["lang"] == "en"
+    assert all(attributes.get("aria-label") for attributes in complete.of("div") if attributes.get("role") == "img")
+    assert all(attributes.get("scope") for attributes in complete.of("th"))
+    assert len(complete.of("caption")) == len(complete.of("table"))
+    assert len(complete.of("h1")) == 1
+
+
+@pytest.mark.parametrize("make", [adapted, planned, too_large])
+def test_nothing_is_loaded(make) -> None:
+    text = report(make())
+    page = Page(text)
+    for _, attributes in page.elements:
+        for name in ("src", "href", "srcset", "action", "data"):
+            assert not re.match(r"(?i)\s*(https?:)?//", attributes.get(name) or "")
+    assert not re.search(r"@import|url\(\s*['\"]?(https?:)?//", text.partition("</style>")[0])
+    policy = next(attributes["content"] for attributes in page.of("meta") if "http-equiv" in attributes)
+    assert policy.startswith("default-src 'none'")
+
+
+def test_only_its_own_two_scripts_may_run(complete: Page) -> None:
+    policy = next(attributes["content"] for attributes in complete.of("meta") if "http-equiv" in attributes)
+    allowed = set(re.findall(r"'sha256-([^']+)'", policy))
+    own = {base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+           for name, text in complete.scripts.items() if name.startswith("script ")}
+    assert allowed == own and len(own) == 2
+    assert not any(name.startswith("on") for _, attributes in complete.elements for name in attributes)
+
+
+def _poisoned() -> object:
+    """Results in which every string that a release can choose is hostile."""
+    results = adapted()
+    raw = json.loads(to_json(results))
+
+    def poison(value: object, key: str = "") -> object:
+        if isinstance(value, dict):
+            return {name: poison(part, name) for name, part in value.items()}
+        if isinstance(value, list):
+            return [poison(part, key) for part in value]
+        free = ("name", "origin", "provenance", "unknowns", "role", "pattern", "message", "hint", "subject", "rule",
+                "module", "op", "kind", "module_type", "dtype", "text", "prompt", "prompts", "explanation", "limits",
+                "detail", "reference", "source", "place", "reason", "notes", "finish_", "scheme", "file", "assumed")
+        return EVIL + value if isinstance(value, str) and key in free else value
+
+    for noun in ("findings", "graph", "plan", "record", "verdict", "release"):
+        kept = raw["release"]["tensors"]
+        raw[noun] = poison(raw[noun])
+        raw["release"]["tensors"] = kept
+    raw["release"]["model"]["attentions"] = json.loads(to_json(results.release.model.attentions))
+    raw["graph"]["phases"] = json.loads(to_json(results.graph.phases))
+    for call, original in zip(raw["graph"]["operators"], results.graph.operators, strict=True):
+        call["phase"] = original.phase
+    poisoned = msgspec.convert(raw, type(results), dec_hook=_columns)
+    bundle = Bundle(files={EVIL: ""}, commands={EVIL: EVIL}, notes=(EVIL,))
+    return msgspec.structs.replace(poisoned, bundle=bundle, environment={EVIL: EVIL})
+
+
+def _columns(type_: type, value: object) -> object:
+    return type_.unpack(value) if hasattr(type_, "unpack") else value
+
+
+def test_hostile_strings_stay_text() -> None:
+    clean, page = Page(report(adapted())), Page(report(_poisoned()))
+    assert {tag for tag, _ in page.elements} == {tag for tag, _ in clean.elements}
+    assert len(page.of("script")) == len(clean.of("script"))
+    assert page.of("img") == []
+    assert not any(name.startswith("on") for _, attributes in page.elements for name in attributes)
+    assert "<script>alert(1)</script>" in page.words, "shown as text"
+    rows = json.loads(page.scripts["operator-data"])["single"]
+    assert rows[0][2].startswith(EVIL)
+    figure = json.loads(page.scripts["chart-layers-data"])
+    assert "&lt;img" in figure["data"][0]["x"][0], "chart texts know a little HTML"
+
+
+def test_json_in_the_page_cannot_end_its_element() -> None:
+    assert json.loads(str(_script_json({"a": EVIL}))) == {"a": EVIL}
+    assert not set("<>&\u2028") & set(str(_script_json([EVIL])))
+    with pytest.raises(ValueError, match="Out of range"):
+        _script_json(float("nan"))
+
+
+def test_missing_stages_say_why() -> None:
+    page = Page(report(planned()))
+    words = " ".join(page.words.split())
+    assert "“run” is not possible here, no weights. To make it possible: put the shards into the folder." in words
+    assert "“trace” is not possible here, the release brings no code that can be traced." in words
+    assert "Preflight has nothing to say against it." in words
+    assert "chart-layers-data" not in page.scripts
+    nothing = Page(report(msgspec.structs.replace(adapted(), stages=(), findings=None, graph=None, plan=None,
+                                                  record=None, verdict=None, bundle=None)))
+    assert nothing.words.count("has not been asked for") == 6
+
+
+def test_findings_are_grouped_by_severity() -> None:
+    found = tuple(Finding(rule=f"rule-{severity}", severity=severity, subject="s", message="m", hint="h")
+                  for severity in ("error", "warning", "info"))
+    page = Page(report(msgspec.structs.replace(adapted(), findings=Findings(findings=found, facts={}))))
+    order = [page.words.index(word) for word in ("Errors", "rule-error", "Warnings", "rule-warning", "Good to know")]
+    assert order == sorted(order)
+
+
+def test_first_divergence_is_shown() -> None:
+    page = Page(report(msgspec.structs.replace(adapted(), verdict=small_verdict(passed=False))))
+    assert "First divergence: layers.17 (pp=2), relative error 0.7 after 0.0074 just before." in page.words
+
+
+def test_the_same_results_give_the_same_page() -> None:
+    assert report(adapted()) == report(adapted())

@@ -1,0 +1,67 @@
+"""The terminal summary: short, complete, and safe to print."""
+
+from __future__ import annotations
+
+import io
+
+import msgspec
+import pytest
+from rich.console import Console
+from tests.support.results import adapted, large_release, planned, small_verdict, too_large
+
+from dayzero.schema import Finding, Findings
+from dayzero.stages.report import release_card, summary
+
+
+def _printed(renderable: object, width: int = 120) -> str:
+    console = Console(width=width, file=io.StringIO(), force_terminal=False)
+    console.print(renderable)
+    return console.file.getvalue()
+
+
+@pytest.mark.parametrize("make", [adapted, planned, too_large])
+def test_it_is_a_screenful(make) -> None:
+    assert len(_printed(summary(make())).splitlines()) <= 32
+
+
+def test_everything_of_a_complete_run() -> None:
+    text = _printed(summary(adapted()), width=220)
+    for expected in ("ADAPTED", "134.52 M parameters", "dequantised from GGUF Q4_1", "0 errors, 1 warning, 2 infos",
+                     "shard-heads num_attention_heads", "643.04 MiB of 7.20 GiB", "peak memory", "within 15%: yes",
+                     "decode rate", "factor 1.5: yes", "vllm serve demo/SmolLM2-135M", "6 of 6 checks"):
+        assert expected in text, expected
+
+
+def test_what_was_not_possible_is_said() -> None:
+    text = _printed(summary(planned()), width=200)
+    assert "NOT PROVEN" in text
+    assert "not possible here: no weights  put the shards into the folder" in text
+    assert "FAIL" in _printed(summary(too_large()))
+    assert "FAIL" in _printed(summary(msgspec.structs.replace(adapted(), verdict=small_verdict(passed=False))))
+
+
+def test_a_prediction_out_of_tolerance_is_shown() -> None:
+    results = adapted()
+    slow = msgspec.structs.replace(results.record.runs[0], tokens_per_s=10.0)
+    record = msgspec.structs.replace(results.record, runs=(slow, *results.record.runs[1:]))
+    text = _printed(summary(msgspec.structs.replace(results, record=record)), width=220)
+    assert "measured 10 tokens/s, ratio 0.12  factor 1.5: NO" in text
+
+
+def test_names_are_neither_markup_nor_control_characters() -> None:
+    finding = Finding(rule="r", severity="error", subject="[bold]x[/bold]", message="\x1b[31mred\x07", hint="")
+    results = msgspec.structs.replace(
+        adapted(), findings=Findings(findings=(finding,), facts={}),
+        release=msgspec.structs.replace(adapted().release, name="[red]evil[/red]\x1b]0;title\x07"))
+    text = _printed(summary(results), width=200)
+    assert "[bold]x[/bold]" in text and "[red]evil[/red]" in text
+    assert "\x1b" not in text and "\x07" not in text
+    assert "\x1b" not in _printed(release_card(results.release))
+
+
+def test_card_has_the_three_definitions_of_active() -> None:
+    text = _printed(release_card(large_release()), width=200)
+    for expected in ("2,779,931,644,160", "105.36 B with embedding and head", "104.19 B without input embedding",
+                     "103.02 B without embedding and head", "69 linear, 24 latent attention", "1 dense, 92 experts",
+                     "896 routed, 16 for each token, 2 shared"):
+        assert expected in text, expected
