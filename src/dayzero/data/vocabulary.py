@@ -33,6 +33,8 @@ class Words(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Texts and tables."""
     layer_types: dict[str, str]
     """Entry of a list of layer types -> kind of attention."""
+    feed_forward_types: dict[str, str]
+    """Entry of a list of layer types -> kind of feed-forward block."""
     numbered_types: dict[str, list[str]]
     """Key of a list of numbers -> kind of attention that 0, 1 ... stand for."""
     known: dict[str, list[str]]

@@ -22,6 +22,7 @@ from .expression import UnknownName, evaluate
 from .facts import FLAGS, Facts
 from .stated import quantised
 
+KINDS = ("all", "full", "sliding", "sparse", "latent", "linear", "dense", "experts")
 MOST_TENSORS = 20_000_000
 DTYPES = {"bfloat16": "BF16", "float16": "F16", "float32": "F32", "float64": "F64"}
 
@@ -78,11 +79,11 @@ class Architecture:
             first, _, last = word.partition("-")
             if first.isdigit() and (not last or last.isdigit()) and int(last or first) < 100_000:
                 chosen.update(range(int(first), int(last or first) + 1))
-            elif word in ("all", "full", "sliding", "latent", "linear", "dense", "experts"):
+            elif word in KINDS:
                 chosen.update(index for index, kinds in enumerate(self.kinds) if word in kinds or word == "all")
             else:
                 raise CardError(f"not layers: {word!r} in {text!r}",
-                                "use all, full, sliding, latent, linear, dense, experts, or numbers such as 0-2,5")
+                                f"use {', '.join(KINDS)}, or numbers such as 0-2,5")
         return tuple(sorted(chosen))
 
     def has(self, fact: str | None) -> bool:

@@ -21,7 +21,8 @@ Table = Mapping[str, Any]
 
 
 class Config:
-    """A config with its facts found by vocabulary name. `sources` fills up with what was asked for."""
+    """A config with its facts found by vocabulary name. `sources` fills up with what was asked for, `unclear` with
+    values that were not understood."""
 
     def __init__(self, raw: object, name: str = "config.json") -> None:
         """`raw`: the decoded JSON. Raises ReleaseError if it is not an object."""
@@ -30,6 +31,7 @@ class Config:
         self.name = name
         self.raw = raw
         self.sources: dict[str, str] = {}
+        self.unclear: list[str] = []
         self._tables = _language_tables(raw)
 
     def find(self, fact: str) -> tuple[Any, str] | None:

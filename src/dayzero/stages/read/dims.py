@@ -17,14 +17,11 @@ class Seen:
 
     def __init__(self, parts: Iterable[Part], layers: frozenset[int]) -> None:
         self._shapes: dict[str, Counter[tuple[tuple[int, ...], str]]] = {}
-        self._experts: Counter[int] = Counter()
         for part in parts:
             here = len(layers.intersection(part.family.layers))
             if here and part.is_weight and not part.role.scope:
                 shapes = self._shapes.setdefault(part.role.name, Counter())
                 shapes[part.shape, part.family.pattern] += here
-                if part.role.name.startswith("experts."):
-                    self._experts[part.family.experts] += here
 
     def rows(self, role: str) -> tuple[int, str] | None:
         """(rows of the [out, in] matrix, name pattern) in most layers; None if there is no such weight."""
@@ -39,11 +36,6 @@ class Seen:
             return None
         (shape, pattern), _ = self._shapes[role].most_common(1)[0]
         return (shape[axis], pattern) if len(shape) >= 2 else None
-
-    @property
-    def experts(self) -> int:
-        """Routed experts of most layers; 0: none are there."""
-        return self._experts.most_common(1)[0][0] if self._experts else 0
 
 
 class Chosen:
@@ -118,7 +110,7 @@ def feed_forward(kind: str, facts: Facts, seen: Seen, config: Config) -> FeedFor
     if kind == "dense":
         return FeedForward(kind=kind, width=choose.pick("dense_width", seen.columns("mlp.down")),
                            input_width=facts["hidden_size"])  # fmt: skip
-    experts = choose.pick("experts", (seen.experts, "experts of a layer") if seen.experts else None)
+    experts = choose.pick("experts", seen.rows("router"))
     shared = choose.pick("shared_width", seen.columns("shared_experts.down"))
     return FeedForward(kind=kind, width=choose.pick("expert_width", seen.columns("experts.down")),
                        input_width=choose.pick("expert_input", seen.rows("experts.down")), experts=experts,

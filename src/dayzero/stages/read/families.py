@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from math import prod
 from typing import Any
 
@@ -43,7 +44,7 @@ class Part:
     """What its name says."""
     shape: tuple[int, ...]
     """Logical shape: [..., out, in] of a matrix, [width] of a vector."""
-    values: int
+    values: Fraction
     """Logical values in one stored item; 0: it holds no parameters."""
 
     @property
@@ -108,7 +109,7 @@ def _part(group: TensorGroup, rows: Rows, role: Role, is_mtp: bool, siblings: di
     stored = stored_as(owner or group, owner_form, siblings, dims.quantization)
     if stacked and role.stem.rpartition(".")[0] in turned:
         stored = replace(stored, transposed=True)
-    values = 0 if is_scale or role.form == "buffer" else stored.values
+    values = Fraction(0) if is_scale or role.form == "buffer" else stored.values
     axis = _axis(role, group.shape, stacked, stored.transposed) if role.form != "buffer" else None
     shape = stored.shape(group.shape)
     if stacked and len(shape) == 4:  # [experts, out, blocks, values of a block]
@@ -119,7 +120,7 @@ def _part(group: TensorGroup, rows: Rows, role: Role, is_mtp: bool, siblings: di
         scheme=stored.scheme if role.form != "buffer" else group.dtype.lower(),
         split="replicated" if axis is None else role.split, axis=axis, count=len(rows),
         layers=_layers(group, rows, role, dims), experts=_experts(group, rows, role, stacked, dims),
-        parameters=prod(group.shape) * values * len(rows), stored_bytes=group.tensor_bytes * len(rows),
+        parameters=prod(shape) * len(rows) if values else 0, stored_bytes=group.tensor_bytes * len(rows),
     )  # fmt: skip
     return Part(family, role, shape, values)
 

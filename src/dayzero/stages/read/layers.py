@@ -6,7 +6,7 @@ where they show it: a latent key/value projection, a linear attention's decay, r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dayzero.data.vocabulary import vocabulary
@@ -66,9 +66,20 @@ def index_base(lists: Sequence[Sequence[int]], layers: int,
 
 
 def _stated_kinds(config: Config, facts: Facts, evidence: Evidence) -> list[str]:
+    """What the config says; a layer is sparse if something chooses the tokens that it looks at and it is not latent."""
+    kinds = _dense_kinds(config, facts, evidence)
+    if "kv_rank" in facts:
+        return kinds
+    chosen = _step(config, "sparse_layers")
+    flags = chosen if isinstance(chosen, list) else [int("index_heads" in facts)] * facts["layers"]
+    return ["sparse" if flag and kind in ("full", "sliding") else kind
+            for kind, flag in zip(kinds, [*flags, *[0] * facts["layers"]], strict=False)]
+
+
+def _dense_kinds(config: Config, facts: Facts, evidence: Evidence) -> list[str]:
     found = config.find("layer_types")
     if found is not None:
-        return _words(config, found, facts["layers"])
+        return _words(config, found, facts["layers"], vocabulary().config.layer_types)
     named = {kind: _indices(config, f"{kind}_layers") for kind in ("full", "linear", "sliding")}
     if any(named.values()):
         return _listed(config, named, facts, evidence)
@@ -77,19 +88,21 @@ def _stated_kinds(config: Config, facts: Facts, evidence: Evidence) -> list[str]
     return _windowed(config, facts)
 
 
-def _words(config: Config, found: tuple[Any, str], layers: int) -> list[str]:
-    """A list of words or numbers, or a string of letters, one for each layer."""
+def _words(config: Config, found: tuple[Any, str], layers: int, known: Mapping[str, str]) -> list[str]:
+    """A list of words or numbers, or a string of letters, one for each layer; `known`: the kind that each stands for.
+    A word that is not known is taken for the first kind, and listed."""
     words, path = found
     numbered = vocabulary().config.numbered_types.get(path.rpartition(".")[2], [])
-    known = {**vocabulary().config.layer_types, **{str(number): kind for number, kind in enumerate(numbered)}}
+    known = {**known, **{str(number): kind for number, kind in enumerate(numbered)}}
+    usual = next(iter(known.values()))
     if not isinstance(words, (list, str)) or len(words) < layers:
         raise ReleaseError(f"{config.name}: {path} does not have an entry for each of {layers} layers",
                            "correct the list or num_hidden_layers")
-    config.note("layer_types", f"{config.name}: {path}")
+    config.note(path.rpartition(".")[2], f"{config.name}: {path}")
     unknown = sorted({str(word) for word in words if str(word) not in known})
     if unknown:
-        config.note("layer_types", f"{config.name}: {path} ({', '.join(unknown[:5])} taken for full attention)")
-    return [known.get(str(word), "full") for word in words[:layers]]
+        config.unclear.append(f"{path}: {', '.join(unknown[:5])} (taken for {usual})")
+    return [known.get(str(word), usual) for word in words[:layers]]
 
 
 def _listed(config: Config, named: dict[str, list[int]], facts: Facts, evidence: Evidence) -> list[str]:
@@ -124,7 +137,7 @@ def _windowed(config: Config, facts: Facts) -> list[str]:
         if isinstance(pattern, int) and pattern > 0:
             return ["full" if (layer + 1) % pattern == 0 else "sliding" for layer in range(layers)]
         if isinstance(pattern, (list, str)) and pattern:
-            return _words(config, ((list(pattern) * layers)[:layers], path), layers)
+            return _words(config, ((list(pattern) * layers)[:layers], path), layers, vocabulary().config.layer_types)
         raise ReleaseError(f"{config.name}: {path} is {pattern!r}, not a step or a pattern", "correct the config")
     first = facts.get("window_layers", 0) if facts.get("use_window") else 0
     return ["sliding" if layer >= first else "full" for layer in range(layers)]
@@ -147,6 +160,10 @@ def _indices(config: Config, fact: str) -> list[int]:
 def _expert_layers(config: Config, facts: Facts) -> frozenset[int]:
     """Layers with routed experts, as the config states them."""
     layers = range(facts["layers"])
+    found = config.find("feed_forward_types")
+    if found is not None:
+        kinds = _words(config, found, len(layers), vocabulary().config.feed_forward_types)
+        return frozenset(layer for layer in layers if kinds[layer] == "experts")
     listed = _indices(config, "expert_layers")
     if listed:
         return frozenset(listed)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 from dayzero.schema import TensorGroup
@@ -29,7 +30,7 @@ class Stored:
 
     scheme: str
     """bf16, f16, f32, fp8, mxfp8, mxfp4, nvfp4, int4, int8 ...; `packed` when the bits are not known."""
-    values: int = 1
+    values: Fraction = Fraction(1)
     """Logical values in one stored item; 0: the tensor holds no parameters."""
     axis: int = -1
     """Stored axis along which they are packed."""
@@ -40,7 +41,7 @@ class Stored:
         """Logical shape, [..., out, in] of a matrix."""
         shape = list(stored)
         if self.values > 1 and shape:
-            shape[self.axis] *= self.values
+            shape[self.axis] = int(shape[self.axis] * self.values)
         if self.transposed and len(shape) > 1:
             shape[-1], shape[-2] = shape[-2], shape[-1]
         return tuple(shape)
@@ -58,8 +59,6 @@ def stored_as(group: TensorGroup, form: str, siblings: Siblings, config: Mapping
         return Stored(_fp4(scale))
     if group.dtype in WORD:
         return _integers(group, form, siblings, config)
-    if scale is None and form == "weight":
-        return Stored("int8" if group.dtype == "I8" else group.dtype.lower(), 1 if group.dtype == "I8" else 0)
     return _bytes(group, form, scale)
 
 
@@ -68,39 +67,45 @@ def _fp4(scale: TensorGroup | None) -> str:
 
 
 def _bytes(group: TensorGroup, form: str, scale: TensorGroup | None) -> Stored:
-    """Bytes are two 4-bit floats when the scales are one for 16 of the bytes (or fewer), else 8-bit integers."""
+    """Bytes: the dtype of their scales tells two 4-bit floats from one 8-bit integer."""
     if scale is None:
-        return Stored("packed", 1)
-    if scale.dtype in FLOAT8:
-        return Stored("nvfp4", 2)
-    if scale.dtype in EXPONENTS:
-        return Stored("mxfp4", 2)
+        return Stored("packed") if form != "weight" else _index(group) if group.dtype != "I8" else Stored("int8")
+    if scale.dtype in FLOAT8 or scale.dtype in EXPONENTS:
+        return Stored(_fp4(scale), Fraction(2))
     if form == "weight" and group.dtype == "U8" and group.shape[-1:] == (1,):
-        return Stored("fp4", 2, axis=0)  # bitsandbytes: a flat column of pairs
-    return Stored("int8", 1)
+        return Stored("fp4", Fraction(2), axis=0)  # bitsandbytes: a flat column of pairs
+    return Stored("int8")
+
+
+def _index(group: TensorGroup) -> Stored:
+    """A table of indices: not a parameter."""
+    return Stored(group.dtype.lower(), Fraction(0))
 
 
 def _integers(group: TensorGroup, form: str, siblings: Siblings, config: Mapping[str, Any] | None) -> Stored:
-    """Words of packed integers; without a sign of packing they are a table of indices, which is not a parameter."""
+    """Words of packed integers: their rows, columns and scales tell how many bits a value has, or the config does."""
     scale, word = siblings.get("scale"), WORD[group.dtype]
-    if scale is None or form in ("weight", "bias"):
-        return Stored(group.dtype.lower(), 0)
-    if form == "packed_transposed" and len(scale.shape) > 1:
-        if group.shape[-1] != scale.shape[-1]:  # packed along out: columns hold several values each
-            bits = word * group.shape[-1] // max(scale.shape[-1], 1)
-            return Stored(f"int{bits}", word // max(bits, 1), -1, transposed=True)
+    if scale is None or form in ("weight", "bias") or len(group.shape) < 2:
+        return _index(group)
+    transposed, axis, bits = form == "packed_transposed", -1, 0
+    if transposed and len(scale.shape) > 1 and scale.shape[-1]:
         zeros = siblings.get("zero_point")
-        bits = word * zeros.shape[-1] // scale.shape[-1] if zeros is not None and scale.shape[-1] else 0
-        bits = bits or _bits(group, scale, -2, config)
-        return Stored(f"int{bits}", word // bits, -2, transposed=True) if bits else Stored("packed", 1, -2, True)
-    bits = _bits(group, scale, -1, config)
-    return Stored(f"int{bits}", word // bits) if bits else Stored("packed")
+        if group.shape[-1] != scale.shape[-1]:  # packed along out: columns hold several values each
+            bits = word * group.shape[-1] // scale.shape[-1]
+        elif zeros is not None and zeros.shape:
+            axis, bits = -2, word * zeros.shape[-1] // scale.shape[-1]
+        else:
+            axis = -2
+    bits = bits if 1 <= bits <= 16 else _bits(group, scale, axis, config)
+    if not bits:
+        return Stored("packed", axis=axis, transposed=transposed)
+    return Stored(f"int{bits}", Fraction(word, bits), axis, transposed)
 
 
 def _bits(group: TensorGroup, scale: TensorGroup, axis: int, config: Mapping[str, Any] | None) -> int:
     """Bits of one value as the config states them, checked against the group size where it states one; 0: unknown."""
     stored, groups = group.shape[axis], scale.shape[axis] if len(scale.shape) > 1 else 1
-    stated = list(_stated(config or {}))
+    stated = _stated(config or {})
     for bits, size in stated:
         values = stored * WORD[group.dtype] // bits
         if groups == 1 or size is None or -(-values // size) == groups:

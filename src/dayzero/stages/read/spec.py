@@ -156,4 +156,4 @@ def _short(dtype: str) -> str:
 def _unknowns(config: Config, parts: Iterable[Part]) -> tuple[str, ...]:
     patterns = [f"tensor {part.family.pattern}" for part in parts
                 if part.role.name == "other" or (part.values and part.family.scheme == "packed")]
-    return (*config.unknown_keys(), *dict.fromkeys(patterns))
+    return (*config.unknown_keys(), *dict.fromkeys(config.unclear), *dict.fromkeys(patterns))
