@@ -34,6 +34,8 @@ PromptFile = Annotated[Path | None, typer.Option("--prompts", help="File with on
 NewTokens = Annotated[int, typer.Option("--max-new-tokens", min=1, help="Tokens to generate for each prompt.")]
 Seed = Annotated[int, typer.Option("--seed", help="Seed of everything random.")]
 Reference = Annotated[str | None, typer.Option("--reference", help="Release to compare with; default: itself.")]
+MetadataOnly = Annotated[bool, typer.Option("--metadata-only", help="From a hub: headers, no weights.")]
+Revision = Annotated[str | None, typer.Option("--revision", help="Revision of a hub id.")]
 Layouts = Annotated[list[str] | None, typer.Option("--layout", help="Layout to run, like tp=2,pp=1; repeatable.")]
 
 
@@ -111,8 +113,7 @@ def adapt(
     only: Annotated[str | None, typer.Option("--only", help="Make only this stage again.")] = None,
     force: Force = False, layout: Layouts = None, prompt: Prompts = None, prompts: PromptFile = None,
     max_new_tokens: NewTokens = 32, seed: Seed = 0, reference: Reference = None,
-    metadata_only: Annotated[bool, typer.Option("--metadata-only", help="From a hub: headers, no weights.")] = False,
-    revision: Annotated[str | None, typer.Option("--revision", help="Revision of a hub id.")] = None,
+    metadata_only: MetadataOnly = False, revision: Revision = None,
     as_json: AsJson = False,
 ) -> None:
     """All stages: read, preflight, trace, plan, run, check, emit, report."""
@@ -131,12 +132,8 @@ def adapt(
 
 
 @app.command()
-def read(
-    release: Release,
-    metadata_only: Annotated[bool, typer.Option("--metadata-only", help="From a hub: headers, no weights.")] = False,
-    revision: Annotated[str | None, typer.Option("--revision", help="Revision of a hub id.")] = None,
-    as_json: AsJson = False,
-) -> None:
+def read(release: Release, metadata_only: MetadataOnly = False, revision: Revision = None,
+         as_json: AsJson = False) -> None:
     """What the release's files say: tensors, layers, parameters, quantisation."""
     from dayzero.stages.read import read as read_release
     from dayzero.stages.report import release_card

@@ -124,7 +124,7 @@ STAGES: tuple[Stage, ...] = (
     Stage(number=3, name="trace", noun=OpGraph, make=_trace, needs=("read", "target"),
           options=("batch", "tokens", "context")),
     Stage(number=5, name="plan", noun=Plan, make=_plan, needs=("read", "target"), uses=("trace",), options=("top",)),
-    Stage(number=6, name="run", noun=RunRecord, make=_run, needs=("read", "plan", "target"),
+    Stage(number=6, name="run", noun=RunRecord, make=_run, needs=("read", "preflight", "plan", "target"),
           options=("layouts", "prompts", "max_new_tokens", "seed"), beside="6-run"),
     Stage(number=7, name="check", noun=Verdict, make=_check, needs=("read", "run"), options=("reference",),
           identity=lambda job: _file_identity(job.options.reference)),

@@ -14,18 +14,18 @@ from .progress import Progress
 
 
 class _Lines(Progress):
-    """One line whenever the text changes, at most one a second for the same first word."""
+    """One line when the text changes, at most one a second for texts with the same first word."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
         self.started = time.monotonic()
-        self.last = ("", 0.0)
+        self.text, self.last = "", ("", 0.0)
 
     def update(self, text: str, done: float = 0.0, total: float = 0.0) -> None:
         word, now = text.partition(" ")[0], time.monotonic()
-        if word == self.last[0] and now - self.last[1] < 1.0:
+        if text == self.text or (word == self.last[0] and now - self.last[1] < 1.0):
             return
-        self.last = (word, now)
+        self.text, self.last = text, (word, now)
         self.console.print(f"[{now - self.started:6.1f} s] {text}", markup=False, soft_wrap=True)
 
 

@@ -57,7 +57,7 @@ def test_nothing_is_made_twice(job: Job) -> None:
 def test_a_changed_target_keeps_what_was_read(job: Job) -> None:
     advance(job, upto="plan")
     job.target.write_text(TARGET.replace("h200", "h100"))
-    assert again(job, upto="plan") == {"target", "preflight", "plan"}
+    assert again(job, upto="plan") == {"target", "plan"}
 
 
 def test_a_changed_option_remakes_what_uses_it(job: Job) -> None:
@@ -67,8 +67,9 @@ def test_a_changed_option_remakes_what_uses_it(job: Job) -> None:
 
 def test_force_from_and_only(job: Job) -> None:
     advance(job, upto="plan")
-    assert again(job, upto="plan", force=True) == {"target", "read", "preflight", "plan"}
-    assert again(job, upto="plan", from_stage="preflight") == {"preflight", "plan"}
+    assert again(job, upto="plan", force=True) == {"target", "read", "plan"}
+    assert again(job, upto="plan", from_stage="preflight") == {"plan"}
+    assert again(job, upto="preflight", from_stage="read") == {"read", "preflight"}
     assert again(job, only="preflight") == {"preflight"}
     with pytest.raises(UsageError, match="no stage"):
         again(job, from_stage="plam")
@@ -77,8 +78,8 @@ def test_force_from_and_only(job: Job) -> None:
 def test_an_interrupted_run_goes_on(job: Job) -> None:
     advance(job, upto="plan")
     (job.folder.path / "5-plan.json").unlink()
-    (job.folder.path / "2-preflight.json").write_text("{")
-    assert again(job, upto="plan") == {"preflight", "plan"}
+    (job.folder.path / "1-read.json").write_text("{")
+    assert again(job, upto="plan") == {"read", "plan"}
 
 
 def test_the_library_call(tmp_path: Path, root: Path) -> None:
