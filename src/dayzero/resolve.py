@@ -32,7 +32,7 @@ _ZERO_IS_FINE = ("process_bytes", "latency", "op_overhead", "links.devices", "ne
 _MOST = 2**50
 """Larger numbers than this are typing errors: it is a petabyte, or a quadrillion tokens."""
 _MOST_DEVICES = 2**20
-"""Likewise for devices in a node and for nodes."""
+"""Likewise for the devices of a cluster."""
 _TABLES: dict[str, type[msgspec.Struct]] = {
     "": TargetRequest, "release": ReleaseRequest, "cluster": ClusterRequest, "cluster.device": DeviceRequest,
     "cluster.device.links": LinkRequest, "cluster.network": LinkRequest, "engine": EngineRequest,
@@ -129,11 +129,14 @@ def _check_numbers(path: Path, request: TargetRequest) -> None:
         if key.startswith(("engine.", "layout.")):  # any number is possible there; Layout checks its own
             continue
         rate = key.startswith("cluster.device.flops") or key.endswith("bandwidth")
-        most = 1e21 if rate else _MOST_DEVICES if key.endswith(("devices_per_node", "nodes")) else _MOST
+        most = 1e21 if rate else _MOST
         if not math.isfinite(value) or value < 0 or value > most:
             raise TargetError(f"{path}: {key} = {value} is not a sensible number", f"give a value from 0 to {most:.3g}")
         if value == 0 and not key.endswith(_ZERO_IS_FINE):
             raise TargetError(f"{path}: {key} = 0", "give a value above 0, or leave it out")
+    devices = request.cluster.devices_per_node * request.cluster.nodes
+    if devices > _MOST_DEVICES:
+        raise TargetError(f"{path}: devices_per_node * nodes = {devices}", f"give at most {_MOST_DEVICES} devices")
     if request.cluster.memory_utilization > 1:
         raise TargetError(f"{path}: cluster.memory_utilization = {request.cluster.memory_utilization} is above 1",
                           "it is a share of the device memory: give a value above 0 and up to 1")

@@ -104,7 +104,7 @@ def test_a_target_for_layouts_on_this_machine(tmp_path: Path) -> None:
     (H200 + "nodes = -1\n", "cluster.nodes = -1", ""),
     (H200 + "nodes = 0\n", "cluster.nodes = 0", "above 0"),
     (H200 + "nodes = 99999999999999999999\n", "is not a sensible number", ""),
-    (H200 + "devices_per_node = 1000000000\n", "is not a sensible number", ""),
+    (H200 + "devices_per_node = 1000000\nnodes = 1000000\n", "devices_per_node * nodes = 1000000000000", "at most"),
     (H200 + "memory_utilization = 1.1\n", "memory_utilization = 1.1 is above 1", "share"),
     (H200 + "memory_utilization = 0.0\n", "memory_utilization = 0", "above 0"),
     (H200 + "memory_utilization = nan\n", "memory_utilization = nan", ""),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from dayzero.schema import Attention, Engine, FeedForward, Finding, Layout, ModelSpec, WeightFamily
+from dayzero.schema import Attention, Engine, FeedForward, Finding, Layout, ModelSpec
 
 from .blocks import quant_blocks
 from .keys import config_key
@@ -110,23 +110,13 @@ def shard_kv_heads(model: ModelSpec, layout: Layout, engine: Engine) -> Iterator
 def _followers(model: ModelSpec, attention: Attention, degree: int) -> Iterator[Finding]:
     """Norms that are as wide as all key/value heads: they have to be replicated together with them."""
     width = attention.kv_heads * attention.head_dim
-    for family in model.families:
-        if family.shape == (width,) and "norm" in family.pattern.lower() and _is_key_norm(family, model, attention):
+    for family in model.families if attention.kv_heads > 1 else ():
+        if family.shape == (width,) and family.role == "attention.k_norm":
             yield Finding(
                 rule="shard-kv-heads", severity="warning", subject=family.pattern,
                 message=f"{family.pattern} is as wide as all key/value heads and has to be replicated with them",
                 hint=f"cut it into {attention.kv_heads} heads, not into {degree} parts",
                 facts={"replication": degree // attention.kv_heads, "width": width})
-
-
-def _is_key_norm(family: WeightFamily, model: ModelSpec, attention: Attention) -> bool:
-    """Norms of the residual stream can have the same width by chance."""
-    return family.split == "kv_heads" or (family.role.startswith("attention") and width_differs(model, attention))
-
-
-def width_differs(model: ModelSpec, attention: Attention) -> bool:
-    """Whether all key/value heads together are not as wide as the residual stream."""
-    return attention.kv_heads * attention.head_dim != model.hidden_size
 
 
 def _widths(model: ModelSpec, layout: Layout) -> Iterator[tuple[str, str, int, int]]:

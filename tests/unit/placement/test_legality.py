@@ -57,6 +57,9 @@ def test_a_norm_as_wide_as_all_key_value_heads_has_to_follow() -> None:
     found = named(findings(model, Layout(tp=8), ANY))
     assert found["shard-kv-heads", "layers.{L}.self_attn.k_norm.weight"].severity == "warning"
     assert len(named(findings(model, Layout(tp=4), ANY))) == 0
+    # a norm of one head's width is not cut
+    one_head = with_attention(model, kv_heads=1, head_dim=256)
+    assert set(named(findings(one_head, Layout(tp=8), ANY))) == {("shard-kv-heads", "num_key_value_heads")}
 
 
 def test_a_latent_cache_is_never_reported() -> None:
@@ -118,6 +121,15 @@ def test_a_share_that_is_not_whole_blocks() -> None:
     assert blockers(model, Layout(tp=8, ep=8), ANY) == ()
     padding = msgspec.structs.replace(ANY, block_padding=True)
     assert blockers(model, Layout(tp=8), padding) == ()
+
+
+def test_blocks_where_one_key_is_the_width_of_experts_and_of_dense_blocks() -> None:
+    key = "config.json: intermediate_size"
+    model = msgspec.structs.replace(quantised(1536, (128, 128)), sources={"dense_width": key, "expert_width": key})
+    assert set(named(blockers(model, Layout(tp=8), ANY))) == {("shard-quant-block", "intermediate_size")}
+    differs = {"expert_width": f"header: experts.up (config.json: text_config.moe_size says {1})"}
+    model = msgspec.structs.replace(model, sources=differs)
+    assert set(named(blockers(model, Layout(tp=8), ANY))) == {("shard-quant-block", "moe_size")}
 
 
 def test_every_rule_is_documented() -> None:
