@@ -56,6 +56,8 @@ def test_a_latent_cache_is_not_divided_by_tp_but_by_cp() -> None:
     assert 61 * layer_cache_bytes(LATENT, Layout(), 1, 2) == 70_272
     assert layer_cache_bytes(LATENT, Layout(tp=16), 1000, 2) == 1000 * 576 * 2
     assert layer_cache_bytes(LATENT, Layout(tp=16, cp=8), 1000, 2) == 125 * 576 * 2
+    stated = msgspec.structs.replace(LATENT, kv_heads=128)  # what configs state beside a latent cache changes nothing
+    assert layer_cache_bytes(stated, Layout(tp=16), 1000, 2) == 1000 * 576 * 2
 
 
 def test_context_parallelism_replaces_replication_of_heads() -> None:
