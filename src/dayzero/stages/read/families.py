@@ -84,9 +84,9 @@ def _by_layer(group: TensorGroup, role: Role, layers: int) -> Iterator[tuple[Row
             yield np.flatnonzero(mask), is_mtp
 
 
-def _is_stacked(role: Role, group: TensorGroup) -> bool:
-    """Whether one tensor holds all experts along its first axis."""
-    return "experts." in role.name and role.split == "experts" and "{E}" not in group.pattern and len(group.shape) != 2
+def _is_stacked(role: Role, weight: TensorGroup) -> bool:
+    """Whether the module with that weight holds all experts along its first axis."""
+    return role.split == "experts" and "{E}" not in weight.pattern and len(weight.shape) > 2
 
 
 def _turned_experts(named: list[tuple[Role, TensorGroup]], dims: Dims) -> set[str]:
@@ -103,10 +103,12 @@ def _turned_experts(named: list[tuple[Role, TensorGroup]], dims: Dims) -> set[st
 
 def _part(group: TensorGroup, rows: Rows, role: Role, is_mtp: bool, siblings: dict[str, TensorGroup],
           turned: set[str], dims: Dims) -> Part:
-    stacked, is_scale = _is_stacked(role, group), role.form in ("scale", "global_scale", "zero_point")
-    owner = next((siblings[form] for form in WEIGHTS if form in siblings), None) if is_scale else group
-    owner_form = next((form for form in WEIGHTS if form in siblings), role.form) if is_scale else role.form
-    stored = stored_as(owner or group, owner_form, siblings, dims.quantization)
+    is_scale = role.form in ("scale", "global_scale", "zero_point")
+    owner_form = next((form for form in WEIGHTS if form in siblings), role.form)
+    owner = siblings.get(owner_form, group)
+    stacked = _is_stacked(role, owner)
+    looked_at, form = (owner, owner_form) if is_scale else (group, role.form)
+    stored = stored_as(looked_at, form, siblings, dims.quantization)
     if stacked and role.stem.rpartition(".")[0] in turned:
         stored = replace(stored, transposed=True)
     values = Fraction(0) if is_scale or role.form == "buffer" else stored.values

@@ -1,0 +1,188 @@
+"""ModelSpec from headers and config: dimensions, totals, what counts when they disagree, what is not understood."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dayzero.schema import Column, ModelSpec, TensorGroup, TensorTable, from_json, to_json
+from dayzero.stages.read.spec import model_spec
+
+Row = tuple[str, tuple[int, ...], str, list[int], int]
+"""Pattern, shape, dtype, layers (empty: none), experts."""
+EMPTY = TensorTable(files=(), groups=())
+CONFIG: dict[str, Any] = {
+    "model_type": "some", "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 8, "num_key_value_heads": 2,
+    "intermediate_size": 128, "vocab_size": 100, "n_routed_experts": 4, "num_experts_per_tok": 2, "n_shared_experts": 1,
+    "moe_intermediate_size": 32, "first_k_dense_replace": 1, "torch_dtype": "bfloat16",
+}  # fmt: skip
+
+
+def rows(layers: int = 3) -> list[Row]:
+    """A small model with experts in all layers but the first, and one layer more than `layers` says if it is 4."""
+    every, sparse = list(range(layers)), list(range(1, layers))
+    at = "model.layers.{L}."
+    return [
+        ("model.embed_tokens.weight", (100, 64), "BF16", [], 0), ("model.norm.weight", (64,), "BF16", [], 0),
+        ("lm_head.weight", (100, 64), "BF16", [], 0), (at + "input_layernorm.weight", (64,), "BF16", every, 0),
+        (at + "self_attn.q_proj.weight", (128, 64), "BF16", every, 0),
+        (at + "self_attn.k_proj.weight", (32, 64), "BF16", every, 0),
+        (at + "self_attn.v_proj.weight", (24, 64), "BF16", every, 0),
+        (at + "self_attn.o_proj.weight", (64, 96), "BF16", every, 0),
+        (at + "self_attn.q_norm.weight", (128,), "BF16", every, 0),
+        (at + "self_attn.k_norm.weight", (16,), "BF16", every, 0),
+        (at + "mlp.gate_proj.weight", (128, 64), "BF16", [0], 0),
+        (at + "mlp.up_proj.weight", (128, 64), "BF16", [0], 0),
+        (at + "mlp.down_proj.weight", (64, 128), "BF16", [0], 0), (at + "mlp.gate.weight", (4, 64), "F32", sparse, 0),
+        (at + "mlp.experts.{E}.up_proj.weight", (32, 64), "BF16", sparse, 4),
+        (at + "mlp.experts.{E}.down_proj.weight", (64, 32), "BF16", sparse, 4),
+        (at + "mlp.shared_experts.down_proj.weight", (64, 40), "BF16", sparse, 0),
+        ("visual.blocks.{L}.attn.qkv.weight", (30, 10), "BF16", [0, 1, 2, 3, 4], 0),
+    ]  # fmt: skip
+
+
+def table(rows: list[Row]) -> TensorTable:
+    groups = []
+    for pattern, shape, dtype, layers, experts in rows:
+        pairs = [(layer, expert) for layer in layers or [-1] for expert in (range(experts) if experts else [-1])]
+        layer, expert = zip(*pairs, strict=True)
+        groups.append(TensorGroup(pattern=pattern, shape=shape, dtype=dtype, layer=Column(layer), expert=Column(expert),
+                                  file=Column([-1] * len(pairs)), start=Column([0] * len(pairs))))
+    return TensorTable(files=(), groups=tuple(groups))
+
+
+def spec(changed: dict[str, Any] | None = None, layers: int = 3, without: str = "\0",
+         more: list[Row] | None = None) -> ModelSpec:
+    chosen = [row for row in rows(layers) if without not in row[0]] + (more or [])
+    return model_spec("some", {**CONFIG, **(changed or {})}, table(chosen))
+
+
+def family(model: ModelSpec, pattern: str) -> Any:
+    return next(family for family in model.families if pattern in family.pattern)
+
+
+def test_dimensions_and_totals() -> None:
+    model = spec()
+    attention, experts = model.attentions["full"], model.feed_forwards["experts"]
+    assert (attention.heads, attention.kv_heads, attention.head_dim, attention.v_head_dim) == (8, 2, 16, 12)
+    assert (experts.experts, experts.top_k, experts.width, experts.input_width) == (4, 2, 32, 64)
+    assert (experts.shared_experts, experts.shared_width) == (1, 40)
+    assert [layer.feed_forward for layer in model.layers] == ["dense", "experts", "experts"]
+    attention_each = 128 * 64 + 32 * 64 + 24 * 64 + 64 * 96 + 128 + 16 + 64
+    text = 2 * 6400 + 64 + 3 * attention_each + 3 * 128 * 64 + 2 * (256 + 4 * 2 * 2048 + 2560)
+    assert (model.parameters, model.parameters_text) == (text + 5 * 300, text)
+    active = text - 2 * 4 * 2 * 2048 // 2
+    assert model.parameters_active == {
+        "all": active, "no_embedding": active - 6400, "no_embedding_no_head": active - 12800}  # fmt: skip
+    assert model.checkpoint_bytes == 2 * model.parameters + 2 * 2 * 256
+    assert (model.dtype, model.tied_embeddings, model.mtp_layers) == ("bf16", False, 0)
+    assert model.sources["tied"] == "header: there is an output head"
+
+
+def test_norms_are_cut_with_the_heads_only_if_they_are_as_wide() -> None:
+    model = spec()
+    assert (family(model, "q_norm").split, family(model, "q_norm").axis) == ("heads", 0)
+    assert (family(model, "k_norm").split, family(model, "k_norm").axis) == ("replicated", None)
+    assert family(model, "model.norm").role == "norm.final"
+
+
+def test_layers_after_the_last_are_multi_token_prediction() -> None:
+    model = spec(layers=4)
+    mtp = [family for family in model.families if family.role.startswith("mtp.")]
+    assert model.mtp_layers == 1 and len(model.layers) == 3
+    assert {family.layers for family in mtp} == {(3,)}
+    assert model.parameters_active == spec().parameters_active
+    assert sum(family.experts for family in mtp) == 8
+
+
+def test_a_part_of_its_own_is_counted_on_from_the_last_layer() -> None:
+    model = spec(more=[("mtp.layers.{L}.self_attn.q_proj.weight", (128, 64), "BF16", [0], 0)])
+    assert family(model, "mtp.").role == "mtp.attention.q"
+    assert (family(model, "mtp.").layers, model.mtp_layers) == ((3,), 1)
+
+
+def test_headers_count_and_the_config_is_noted_beside() -> None:
+    model = spec({"head_dim": 99, "moe_intermediate_size": 48, "n_routed_experts": 5})
+    assert model.attentions["full"].head_dim == 16
+    assert "config.json: head_dim says 99" in model.sources["head_dim"]
+    assert "config.json: moe_intermediate_size says 48" in model.sources["expert_width"]
+    assert "config.json: n_routed_experts says 5" in model.sources["experts"]
+    assert spec().sources["experts"] == "config.json: n_routed_experts"
+
+
+def test_one_wrong_tensor_does_not_change_the_model() -> None:
+    wrong = [row if "k_proj" not in row[0] else (row[0], row[1], row[2], [0, 2], 0) for row in rows()]
+    wrong.append(("model.layers.{L}.self_attn.k_proj.weight", (64, 32), "BF16", [1], 0))
+    model = model_spec("some", CONFIG, table(wrong))
+    assert model.attentions["full"].head_dim == 16
+
+
+def test_a_sample_of_the_tensors_leaves_the_rest_to_the_config() -> None:
+    sample: list[Row] = [("model.layers.{L}.mlp.experts.{E}.up_proj.weight", (32, 64), "BF16", [2], 1)]
+    model = model_spec("some", CONFIG, table(sample))
+    assert [layer.feed_forward for layer in model.layers] == ["dense", "experts", "experts"]
+    assert (model.feed_forwards["experts"].experts, model.feed_forwards["experts"].top_k) == (4, 2)
+    assert {layer.attention for layer in model.layers} == {"full"}
+
+
+def test_a_missing_head_means_tied_embeddings() -> None:
+    model = spec(without="lm_head")
+    assert model.tied_embeddings
+    assert model.parameters_active["no_embedding"] == model.parameters_active["all"]
+    assert model.parameters_active["all"] - model.parameters_active["no_embedding_no_head"] == 6400
+
+
+def test_tensors_and_keys_that_nothing_understands_are_listed() -> None:
+    model = spec({"strange_width": 7}, more=[("model.layers.{L}.strange.weight", (7, 64), "BF16", [0], 0)])
+    assert model.unknowns == ("strange_width", "tensor model.layers.{L}.strange.weight")
+    assert family(model, "strange").role == "other"
+
+
+def test_a_config_alone_is_estimated_and_says_so() -> None:
+    model = model_spec("some", CONFIG, EMPTY)
+    assert model.sources["families"].startswith("estimate")
+    assert model.sources["head_dim"] == "default: hidden size / heads"
+    assert {family.role.split(".")[0] for family in model.families} == {
+        "embedding", "norm", "attention", "mlp", "router", "experts", "shared_experts"}  # fmt: skip
+
+
+@pytest.mark.parametrize(("quantization", "scheme"), [
+    ({"quant_method": "fp8", "weight_block_size": [128, 128]}, "fp8"),
+    ({"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn"]}, "mxfp4"),
+    ({"format": "pack-quantized", "config_groups": {"g": {"weights": {"num_bits": 4, "group_size": 32}}}}, "int4"),
+    ({"quant_algo": "NVFP4"}, "nvfp4"),
+    ({"quant_method": "gptq", "bits": 4, "group_size": 128}, "int4"),
+])  # fmt: skip
+def test_a_config_alone_states_its_quantisation(quantization: dict[str, Any], scheme: str) -> None:
+    wide = {**CONFIG, "hidden_size": 256, "moe_intermediate_size": 256, "intermediate_size": 256}
+    model = model_spec("some", {**wide, "quantization_config": quantization}, EMPTY)
+    plain = model_spec("some", wide, EMPTY)
+    assert family(model, "experts.{E}.up_proj").scheme == scheme
+    assert family(model, "embed_tokens").scheme == "bf16"
+    assert model.parameters == plain.parameters
+    assert model.checkpoint_bytes < plain.checkpoint_bytes
+    ignored = "modules_to_not_convert" in quantization
+    assert (family(model, "q_proj").scheme == "bf16") == (ignored or scheme == "mxfp4")
+
+
+def test_what_an_estimate_lacks_is_listed() -> None:
+    config = {**CONFIG, "layer_types": ["linear_attention"] * 3, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+              "linear_key_head_dim": 8, "linear_value_head_dim": 8}  # fmt: skip
+    model = model_spec("some", config, EMPTY)
+    assert any("conv_kernel" in text for text in model.unknowns)
+
+
+def test_round_trip() -> None:
+    model = spec()
+    assert from_json(to_json(model), ModelSpec) == model
+
+
+def test_a_real_release(real_model: Path) -> None:
+    """SmolLM2-135M: 134,515,008 parameters (its hub page), 9 heads, 3 KV heads, tied embeddings."""
+    from dayzero.stages.read import read
+
+    model = read(real_model, metadata_only=True).model
+    assert (model.parameters, model.tied_embeddings, model.unknowns) == (134_515_008, True, ())
+    assert (model.attentions["full"].heads, model.attentions["full"].kv_heads) == (9, 3)

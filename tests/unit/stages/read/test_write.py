@@ -1,0 +1,45 @@
+"""Releases without weights on disk read back as what they were written from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from dayzero.errors import StoreError, UsageError
+from dayzero.stages.read import read
+from dayzero.stages.read.card import read_card
+from dayzero.stages.read.write import write_release
+
+
+@pytest.mark.parametrize("name", ["smollm2-135m", "gpt-oss-20b"])
+def test_what_is_written_reads_back(root: Path, tmp_path: Path, name: str) -> None:
+    source = read_card(root / "examples" / "cards" / f"{name}.toml")
+    folder = write_release(source, tmp_path / "release", shard_bytes=10**9)
+    back = read(folder, metadata_only=True)
+    assert back.config == source.config
+    assert back.index is None and back.missing_shards == () and not back.has_weights
+    for one, two in zip(back.tensors.groups, source.tensors.groups, strict=True):
+        assert (one.pattern, one.shape, one.dtype, one.layer, one.expert) == (
+            two.pattern, two.shape, two.dtype, two.layer, two.expert)  # fmt: skip
+    assert back.model == msgspec.structs.replace(source.model, name="release")
+    assert len(back.tensors.files) >= source.tensors.total_bytes // 10**9
+
+
+def test_it_hardly_takes_any_room(root: Path, tmp_path: Path) -> None:
+    folder = write_release(root / "examples" / "cards" / "gpt-oss-20b.toml", tmp_path / "release")
+    used = sum(path.stat().st_blocks * 512 for path in folder.iterdir())
+    assert used < 2**20 < 10**10 < sum(path.stat().st_size for path in folder.iterdir())
+
+
+def test_a_folder_that_is_in_use(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "other.txt").write_text("here")
+    with pytest.raises(UsageError, match="not empty"):
+        write_release(root / "examples" / "cards" / "smollm2-135m.toml", tmp_path)
+
+
+def test_a_folder_that_cannot_be_made(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("here")
+    with pytest.raises(StoreError):
+        write_release(root / "examples" / "cards" / "smollm2-135m.toml", tmp_path / "file" / "below")
