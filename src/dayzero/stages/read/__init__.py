@@ -6,6 +6,7 @@ config kept as it is.
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -15,11 +16,13 @@ from dayzero.errors import ReleaseError, UsageError
 from dayzero.progress import SILENT, Progress
 from dayzero.schema import Release
 
+from .card import read_card
 from .digests import file_digests, verify, write_manifest
 from .folder import CONFIG
 from .local import read_folder
+from .write import write_release
 
-__all__ = ["file_digests", "read", "verify", "write_manifest"]
+__all__ = ["file_digests", "read", "verify", "write_manifest", "write_release"]
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 
@@ -34,14 +37,12 @@ def read(source: str | Path, *, revision: str | None = None, metadata_only: bool
     """
     path = Path(source)
     is_card = path.suffix == ".toml"
-    is_local = is_card or path.exists()
+    is_local = is_card or os.path.exists(path)  # False, not an error, for what cannot be a path
     if is_local and revision is not None:
         raise UsageError(f"{source} is not on a hub and has no revision {revision!r}", "leave the revision out")
     if is_card:
-        from .card import read_card
-
         return read_card(path)
-    if path.is_dir():
+    if os.path.isdir(path):
         release = read_folder(path.resolve(), progress=progress)
     elif not is_local and _HUB_ID.fullmatch(str(source)):
         release = _read_hub(str(source), revision, metadata_only, cache, progress)

@@ -13,6 +13,7 @@ import stat
 from collections.abc import Collection, Iterable
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
+from typing import NoReturn
 
 from dayzero.errors import ReleaseError, UnsafePathError
 from dayzero.schema import to_json
@@ -116,7 +117,7 @@ def list_files(root: Path) -> dict[str, os.stat_result]:
     return dict(sorted(found.items()))
 
 
-def _unreadable(error: OSError) -> None:
+def _unreadable(error: OSError) -> NoReturn:
     raise ReleaseError(f"cannot read {error.filename}: {error.strerror}", "check the folder's permissions") from None
 
 

@@ -14,6 +14,7 @@ from .folder import CONFIG, blob_digest, holds_data, list_files, read_config, re
 from .headers import read_header, rows
 from .index import Shards, find
 from .names import Rows, table
+from .spec import model_spec
 from .threads import each
 
 
@@ -44,8 +45,6 @@ def read_folder(root: Path, *, name: str = "", origin: str = "", listing: Mappin
     """The release in the folder `root`, without digests of its files. `listing`: the files as the hub that it came from
     lists them. Raises ReleaseError, UnsafePathError.
     """
-    from .spec import model_spec
-
     config = read_config(root)
     sizes = {file: status.st_size for file, status in list_files(root).items()}
     shards = find(root, sizes)

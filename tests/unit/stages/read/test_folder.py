@@ -127,7 +127,9 @@ def test_config_that_is_a_folder_or_a_pipe(tmp_path: Path) -> None:
 
 
 def test_what_is_not_a_release(tmp_path: Path) -> None:
-    for source in (tmp_path, tmp_path / "absent", "nothing", "a/b/c", "", "-", "bad id/with space"):
+    sources = (tmp_path, tmp_path / "absent", "nothing", "a/b/c", "",
+               "-", "bad id/with space", "a\0b/c", "x" * 5000)
+    for source in sources:
         with pytest.raises(ReleaseError, match="not a release folder"):
             read(source)
     file = tmp_path / "file"
@@ -149,6 +151,13 @@ def test_pickled_weights_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(ReleaseError, match="nothing is unpickled here, ever") as error:
         read(tmp_path)
     assert "safe_serialization" in error.value.hint
+
+
+def test_a_file_name_that_is_not_text(tmp_path: Path) -> None:
+    small_release.write(tmp_path)
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/bad\xff.json")).write_text("{}")
+    with pytest.raises(UnsafePathError, match=r"udcff"):
+        read(tmp_path, cache=tmp_path / ".cache")
 
 
 def test_pickles_beside_safetensors_do_not_matter(tmp_path: Path) -> None:

@@ -61,8 +61,9 @@ def test_headers_only(hub: StubHub, tmp_path: Path) -> None:
 
 def test_headers_are_fetched_once(hub: StubHub, tmp_path: Path) -> None:
     first = read(REPO, metadata_only=True, cache=tmp_path / "cache")
-    sent = hub.sent
-    assert read(REPO, metadata_only=True, cache=tmp_path / "cache") == first and hub.sent == sent
+    hub.requests.clear()
+    assert read(REPO, metadata_only=True, cache=tmp_path / "cache") == first
+    assert [(method, path) for method, path, _ in hub.requests] == [("GET", f"/api/models/{REPO}")]
 
 
 def test_headers_from_a_server_that_ignores_ranges(hub: StubHub, tmp_path: Path) -> None:
