@@ -114,7 +114,7 @@ def digest_paths(paths: Mapping[str, Path], cache: Path | None, progress: Progre
     keys = {name: _key(path) for name, path in paths.items()}
     new = {name: path for name, path in paths.items() if keys[name] not in known}
     meter = Meter("hashing files", sum(path.stat().st_size for path in new.values()), progress)
-    for name, digest in zip(new, each(lambda path: _sha256(path, meter), new.values()), strict=True):
+    for name, digest in zip(new, each(lambda path: _sha256(path, meter), new.values(), meter), strict=True):
         if _key(paths[name]) != keys[name]:
             raise ReleaseError(f"{name} changed while it was read", "wait until it is complete, then try again")
         known[keys[name]] = digest

@@ -165,7 +165,7 @@ def _shards(repo: _Repo, folder: Path) -> Shards:
 def _fetch_all(repo: _Repo, cache: Path | None, progress: Progress) -> Copy:
     def get(names: list[str] | tuple[str, ...]) -> None:
         meter = Meter(f"downloading {repo.id}", sum(repo.listing[name].size or 0 for name in names), progress)
-        for _ in each(lambda name: repo.download(name, meter, cache_dir=cache), names):
+        for _ in each(lambda name: repo.download(name, meter, cache_dir=cache), names, meter):
             pass
 
     config = repo.download(CONFIG, Meter(CONFIG, 0, progress), cache_dir=cache)
@@ -183,7 +183,7 @@ def _fetch_headers(repo: _Repo, folder: Path, progress: Progress) -> Copy:
     if not (folder / MANIFEST).exists():
         small = _small(repo)
         meter = Meter(f"downloading {repo.id}", sum(repo.listing[name].size or 0 for name in small), progress)
-        for _ in each(lambda name: repo.download(name, meter, local_dir=folder), small):
+        for _ in each(lambda name: repo.download(name, meter, local_dir=folder), small, meter):
             pass
         shards = _shards(repo, folder).present
         for done, _ in enumerate(each(lambda name: _write_header(repo, name, folder), shards), start=1):
