@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dayzero.errors import DayzeroError, ReleaseError
@@ -107,6 +107,7 @@ KEYS = sorted({*EXPERTS, "sliding_window", "layer_types", "sliding_window_patter
                "full_attention_layers", "sparse_attention_config", "mlp_layer_types", "index_n_heads"})  # fmt: skip
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.sampled_from(KEYS), WEIRD, max_size=4))
 def test_no_config_ends_in_a_traceback(changes: dict[str, Any]) -> None:
     config = {**copy.deepcopy(EXPERTS), **changes}

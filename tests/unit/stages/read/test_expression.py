@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dayzero.errors import CardError
@@ -15,6 +15,7 @@ TREES = st.recursive(NUMBERS, lambda inner: st.tuples(inner, st.sampled_from(["+
     lambda parts: f"({' '.join(parts)})"), max_leaves=8)
 
 
+@settings(deadline=None)
 @given(TREES)
 def test_agrees_with_python(text: str) -> None:
     plain = text.replace("vision_config.width", "7").replace("heads", "12")
@@ -42,6 +43,7 @@ def test_nothing_else_is_evaluated(text: str) -> None:
         evaluate(text, {"heads": 2, "heads.__class__": 1})
 
 
+@settings(deadline=None)
 @given(st.text(max_size=30))
 def test_any_text_is_a_value_or_a_card_error(text: str) -> None:
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dayzero.stages.read.config import Config
@@ -89,6 +89,7 @@ def test_layers_of_one_block_each() -> None:
     assert feeding(shown) == "nenene"
 
 
+@settings(deadline=None)
 @given(st.integers(2, 40), st.data())
 def test_the_base_follows_from_complete_lists(layers: int, data: st.DataObject) -> None:
     base = data.draw(st.sampled_from([0, 1]))
@@ -97,6 +98,7 @@ def test_the_base_follows_from_complete_lists(layers: int, data: st.DataObject) 
     assert index_base(lists, layers)[0] == base
 
 
+@settings(deadline=None)
 @given(st.integers(3, 40), st.data())
 def test_the_base_follows_from_the_files(layers: int, data: st.DataObject) -> None:
     """One incomplete list, against the layers that have such tensors; evidence decides unless it fits both ways."""

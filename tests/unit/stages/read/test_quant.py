@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dayzero.schema import Column, TensorGroup, TensorTable
@@ -47,6 +47,7 @@ def layouts(out: int, inp: int, bits: int) -> dict[str, tuple[Stored, dict[str, 
     }  # fmt: skip
 
 
+@settings(deadline=None)
 @given(st.integers(1, 8), st.integers(1, 8), st.sampled_from([2, 4, 8]), st.sampled_from(sorted(layouts(256, 256, 4))))
 def test_logical_parameters(rows: int, columns: int, bits: int, name: str) -> None:
     out, inp = 256 * rows, 256 * columns
@@ -110,6 +111,7 @@ def test_a_square_down_projection_is_turned_like_its_gate() -> None:
         assert axes == {"experts.gate_up": 2, "experts.down": 1}
 
 
+@settings(deadline=None)
 @given(st.sampled_from(["BF16", "U8", "I8", "I32", "I64", "F8_E4M3", "F4", "BOOL"]),
        st.lists(st.integers(0, 5), max_size=4),
        st.sampled_from(["", ".weight", ".qweight", ".weight_packed", "_blocks"]),

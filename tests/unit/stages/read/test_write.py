@@ -27,6 +27,16 @@ def test_what_is_written_reads_back(root: Path, tmp_path: Path, name: str) -> No
     assert len(back.tensors.files) >= source.tensors.total_bytes // 10**9
 
 
+def test_data_starts_at_a_multiple_of_eight_bytes(root: Path, tmp_path: Path) -> None:
+    """The safetensors format pads its header, so that mapped tensors are aligned."""
+    folder = write_release(root / "examples" / "cards" / "gpt-oss-20b.toml", tmp_path / "release", shard_bytes=10**9)
+    lengths = []
+    for path in folder.glob("*.safetensors"):
+        with path.open("rb") as file:
+            lengths.append(int.from_bytes(file.read(8), "little"))
+    assert len(lengths) > 3 and all(length % 8 == 0 for length in lengths)
+
+
 def test_it_hardly_takes_any_room(root: Path, tmp_path: Path) -> None:
     folder = write_release(root / "examples" / "cards" / "gpt-oss-20b.toml", tmp_path / "release")
     used = sum(path.stat().st_blocks * 512 for path in folder.iterdir())
