@@ -15,6 +15,8 @@ from dayzero.errors import ReleaseError
 
 LIMIT = 1 << 40
 """No dimension of a model is larger; a config that says so is damaged."""
+DEEPEST = 32
+"""Tables inside tables; real configs have five."""
 LIMITS = {"layers": 100_000, "experts": 1_000_000}
 
 Table = Mapping[str, Any]
@@ -25,9 +27,10 @@ class Config:
     values that were not understood."""
 
     def __init__(self, raw: object, name: str = "config.json") -> None:
-        """`raw`: the decoded JSON. Raises ReleaseError if it is not an object."""
+        """`raw`: the decoded JSON. Raises ReleaseError if it is not an object, or nested beyond reason."""
         if not isinstance(raw, Mapping):
             raise ReleaseError(f"{name} is not a JSON object", "download it again from where the release is published")
+        _refuse_deep(name, raw)
         self.name = name
         self.raw = raw
         self.sources: dict[str, str] = {}
@@ -143,6 +146,15 @@ class Config:
 @cache
 def _spellings() -> dict[str, list[str]]:
     return vocabulary().config.spellings()
+
+
+def _refuse_deep(name: str, raw: Table) -> None:
+    tables: list[Table] = [raw]
+    for _ in range(DEEPEST):
+        tables = [value for table in tables for value in table.values() if isinstance(value, Mapping)]
+        if not tables:
+            return
+    raise ReleaseError(f"{name} has tables inside tables more than {DEEPEST} deep", "download it again; it is damaged")
 
 
 def _language_tables(raw: Table) -> list[tuple[str, Table]]:

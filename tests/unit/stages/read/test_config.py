@@ -93,6 +93,14 @@ def test_a_config_that_is_not_an_object() -> None:
         Config([1, 2])
 
 
+def test_a_config_that_is_nested_beyond_reason() -> None:
+    table: dict[str, Any] = {}
+    for _ in range(5000):
+        table = {"text_config": table}
+    with pytest.raises(ReleaseError, match="inside tables"):
+        Config(table)
+
+
 def test_unknown_keys_are_listed_and_bookkeeping_is_not() -> None:
     config = {**DENSE, "residual_block_size": 12, "use_cache": True, "rope_theta": 1e4, "bos_token_id": 1,
               "vision_config": {"depth": 3}, "linear_attn_config": {"gate_lower_bound": -5.0}, "nothing": None}

@@ -150,7 +150,7 @@ def test_a_config_alone_is_estimated_and_says_so() -> None:
 
 @pytest.mark.parametrize(("quantization", "scheme"), [
     ({"quant_method": "fp8", "weight_block_size": [128, 128]}, "fp8"),
-    ({"quant_method": "fp8", "weight_block_size": [1, 1], "modules_to_not_convert": ["model.layers.*.self_attn"]}, "fp8"),
+    ({"quant_method": "fp8", "modules_to_not_convert": ["model.layers.*.self_attn"]}, "fp8"),
     ({"format": "float-quantized", "ignore": ["re:.*self_attn.*"], "modules_to_not_convert": []}, "fp8"),
     ({"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn"]}, "mxfp4"),
     ({"format": "pack-quantized", "config_groups": {"g": {"weights": {"num_bits": 4, "group_size": 32}}}}, "int4"),
