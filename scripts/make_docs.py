@@ -1,7 +1,8 @@
-"""Write the pages that are made from the code: docs/cli.md and docs/rules/*.md. `make docs` runs it."""
+"""Write the pages that are made from the code: docs/cli.md, docs/target.md and docs/rules/*.md. `make docs` runs it."""
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +35,40 @@ def cli_page() -> str:
     return "\n".join(lines)
 
 
+def _fields(node: ast.ClassDef) -> list[str]:
+    """A table row for each field of a struct: name, type, the docstring below it."""
+    rows = []
+    for field, after in zip(node.body, node.body[1:], strict=False):
+        if not (isinstance(field, ast.AnnAssign) and isinstance(after, ast.Expr)):
+            continue
+        default = ast.unparse(field.value) if field.value else "None"
+        kind = ast.unparse(field.annotation).replace(" | None", "").replace("|", "or")
+        kind += "" if default == "None" else f", default `{default}`"
+        meaning = " ".join(str(ast.literal_eval(after.value)).split())
+        rows.append(f"| `{ast.unparse(field.target)}` | {kind} | {meaning} |")
+    return rows
+
+
+def target_page() -> str:
+    """target.toml, one section for each table, from the structs that read it."""
+    tree = ast.parse((ROOT / "src/dayzero/schema/target.py").read_text())
+    lines = ["# target.toml", "",
+             "Written by `make docs` from the program. Only `[cluster]` is needed; an unknown key is an error.", "",
+             "Examples: [examples/targets](../examples/targets). Rates are a second, sizes in bytes, times in seconds.",
+             ""]
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and any(getattr(base, "id", "") == "Request" for base in node.bases):
+            lines += [f"## {node.name.removesuffix('Request')}", "", ast.get_docstring(node) or "", "",
+                      "| key | type | meaning |", "|---|---|---|", *_fields(node), ""]
+    return "\n".join(lines)
+
+
 def pages() -> dict[str, str]:
     """{path below the repository: text}"""
     from dayzero.stages.preflight.docs import rule_pages
 
     rules = {f"docs/rules/{name}": text for name, text in rule_pages().items()}
-    return {"docs/cli.md": cli_page(), **rules}
+    return {"docs/cli.md": cli_page(), "docs/target.md": target_page(), **rules}
 
 
 if __name__ == "__main__":
