@@ -39,7 +39,10 @@ def main(folder: Path) -> None:
 
 
 def _phase(here: Path, text: str) -> None:
-    (here / "phase").write_text(text)
+    """Replaced whole: the launcher may be reading it."""
+    part = here / "phase.part"
+    part.write_text(text)
+    part.replace(here / "phase")
 
 
 def _redirect(path: Path) -> None:

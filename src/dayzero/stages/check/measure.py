@@ -48,7 +48,7 @@ def distance(pairs: Iterable[tuple[Array | Sketch, Array | Sketch]]) -> Distance
 
 
 def margin_error(logits: Array, reference: Array) -> float:
-    """Largest error of the margin between the reference's two likeliest tokens, over all rows of [tokens, vocabulary]."""
+    """Largest error, over rows of [tokens, vocabulary], of the margin between the reference's two likeliest tokens."""
     best = np.argpartition(reference, -2, axis=1)[:, -2:]
     ours, theirs = np.take_along_axis(logits, best, 1), np.take_along_axis(reference, best, 1)
     return float(np.abs((ours[:, 1] - ours[:, 0]) - (theirs[:, 1] - theirs[:, 0])).max())

@@ -81,8 +81,8 @@ def run_reference(source: Release, record: RunRecord, folder: Path, place: str, 
     widths = [size for group in source.tensors.groups for size in group.shape]
     return Reference(
         dump=dump, generated={each.prompt: each for each in launched.ranks[0].passes[0].outputs},
-        sketches=Sketches(where / "dump"), dtype=dtype, own=own, margin_error=_margin_error(same, dump), layers=len(source.model.layers),
-        longest_sum=max(widths))
+        sketches=Sketches(where / "dump"), dtype=dtype, own=own, margin_error=_margin_error(same, dump),
+        layers=len(source.model.layers), longest_sum=max(widths))
 
 
 def _margin_error(same: Dump, truth: Dump) -> float:

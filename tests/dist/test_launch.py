@@ -1,0 +1,109 @@
+"""Ranks that die, hang or are interrupted: the launch says so, soon, and leaves no process behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dayzero.errors import NotPossible, StageError
+from dayzero.progress import Progress
+from dayzero.runtime.assignment import Assignment, Pass
+from dayzero.runtime.launch import launch
+from dayzero.schema import Layout
+from tests.support import tiny
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny.dense(tmp_path_factory.mktemp("launch") / "model")
+
+
+def _assignment(root: Path, *, tokens: int = 200) -> Assignment:
+    """Many repetitions: long enough to be disturbed."""
+    return Assignment(root=str(root), layout=Layout(pp=2), passes=(Pass(dtype="bf16", generate=1000),),
+                      prompts=((3, 4, 5), (6, 7, 8)), max_new_tokens=tokens, batch=2, seed=0, gradient_rows=2)
+
+
+class _When(Progress):
+    """Calls something once, when both ranks are generating."""
+
+    def __init__(self, folder: Path, action: Callable[[], None]) -> None:
+        self.phases = [folder / f"rank-{rank}" / "phase" for rank in (0, 1)]
+        self.action, self.done = action, False
+
+    def update(self, text: str, done: float = 0.0, total: float = 0.0) -> None:
+        if not self.done and all(path.exists() and "generating" in path.read_text() for path in self.phases):
+            self.done = True
+            self.action()
+
+
+def _pid(folder: Path, rank: int) -> int:
+    return int((folder / f"rank-{rank}" / "pid").read_text())
+
+
+def _all_gone(folder: Path) -> bool:
+    """A killed process may take a moment, and may stay as a zombie if nobody waits for it."""
+    for _ in range(100):
+        states = [Path(f"/proc/{_pid(folder, rank)}/stat") for rank in (0, 1)]
+        alive = [path for path in states if path.exists() and path.read_text().rpartition(")")[2].split()[0] != "Z"]
+        if not alive:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_a_rank_that_raises(model: Path, tmp_path: Path) -> None:
+    root = tmp_path / "model"
+    root.mkdir()
+    for path in model.iterdir():
+        (root / path.name).write_bytes(path.read_bytes())
+    shard = sorted(root.glob("*.safetensors"))[0]
+    shard.write_bytes(shard.read_bytes()[:100])
+    with pytest.raises(StageError) as caught:
+        launch(_assignment(root), tmp_path / "launch")
+    assert "of 2 ended with exit code 1 while loading bf16" in caught.value.message
+    assert "SafetensorError" in caught.value.log
+    assert _all_gone(tmp_path / "launch")
+
+
+def test_a_rank_that_is_killed(model: Path, tmp_path: Path) -> None:
+    folder, start = tmp_path / "launch", time.monotonic()
+    with pytest.raises(StageError) as caught:
+        launch(_assignment(model), folder, progress=_When(folder, lambda: os.kill(_pid(folder, 1), signal.SIGKILL)))
+    assert caught.value.message.startswith("rank 1 of 2 ended with SIGKILL while generating")
+    assert caught.value.exit_code == 1
+    assert _all_gone(folder) and time.monotonic() - start < 120
+
+
+def test_ranks_that_hang(model: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "launch"
+    stop = _When(folder, lambda: os.kill(_pid(folder, 1), signal.SIGSTOP))
+    with pytest.raises(StageError, match=r"rank \d of 2 is not done after 20 s"):
+        launch(_assignment(model), folder, limit_s=20.0, progress=stop)
+    assert _all_gone(folder)
+
+
+def test_an_interrupt_takes_the_ranks_down(model: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "launch"
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        launch(_assignment(model), folder, progress=_When(folder, interrupt))
+    assert _all_gone(folder)
+
+
+def test_what_cannot_be_run_says_why(model: Path, tmp_path: Path) -> None:
+    root = tmp_path / "model"
+    root.mkdir()
+    (root / "config.json").write_text('{"model_type": "of_tomorrow", "architectures": ["TomorrowForCausalLM"]}')
+    with pytest.raises(NotPossible, match="transformers cannot build this model: .*of_tomorrow"):
+        launch(_assignment(root), tmp_path / "launch")
