@@ -22,29 +22,40 @@ class Line(NamedTuple):
 
 def card_lines(release: Release) -> list[Line]:
     """The facts of a release, in the order in which people ask for them."""
-    model = release.model
+    model, tensors = release.model, tensor_source(release)
     lines = [
         ("Origin", release.origin, ""),
-        ("Architecture", ", ".join(model.architectures) or model.model_type, "architectures"),
-        ("Parameters", f"{format_count(model.parameters)} ({model.parameters:,})", "parameters"),
-        ("Language model alone", format_count(model.parameters_text), "parameters_text"),
-        *_active(model),
-        ("Checkpoint", f"{format_bytes(model.checkpoint_bytes)} ({model.checkpoint_bytes:,} bytes)",
-         "checkpoint_bytes"),
+        ("Architecture", ", ".join(model.architectures) or model.model_type, "architectures model_type"),
+        ("Parameters", f"{format_count(model.parameters)} ({model.parameters:,})", tensors),
+        ("Language model alone", format_count(model.parameters_text), tensors),
+        ("Active for one token", "; ".join(_active(model)), tensors),
+        ("Checkpoint", f"{format_bytes(model.checkpoint_bytes)} ({model.checkpoint_bytes:,} bytes)", tensors),
         ("Layers", f"{len(model.layers)}: {_counts(model.attention_layers())} attention; {_feed_forwards(model)}",
          "layers"),
-        ("Attention", "; ".join(_attention(model)), "attentions"),
-        ("Experts", "; ".join(_experts(model)), "feed_forwards"),
-        ("Hidden size, vocabulary", f"{model.hidden_size:,}, {model.vocab_size:,}", "hidden_size"),
+        ("Attention", "; ".join(_attention(model)), "heads kv_heads head_dim kv_rank"),
+        ("Experts", "; ".join(_experts(model)), "experts top_k"),
+        ("Hidden size, vocabulary", f"{model.hidden_size:,}, {model.vocab_size:,}", "hidden_size vocab_size"),
         ("Longest context", f"{model.max_positions:,} tokens" if model.max_positions else "not stated",
          "max_positions"),
-        ("Embeddings", "tied to the output head" if model.tied_embeddings else "not tied", "tied_embeddings"),
+        ("Embeddings", "tied to the output head" if model.tied_embeddings else "not tied", "tied"),
         ("Multi-token-prediction layers", str(model.mtp_layers or ""), "mtp_layers"),
         ("Made by", model.provenance, "provenance"),
         ("Weights", _files(release), ""),
         ("Not understood", ", ".join(model.unknowns), ""),
     ]
-    return [Line(label, value, model.sources.get(key, "")) for label, value, key in lines if value]
+    return [Line(label, value, _sources(model, keys)) for label, value, keys in lines if value]
+
+
+def tensor_source(release: Release) -> str:
+    """Where names, shapes and with them all counts are from."""
+    return "tensor headers" if release.root or release.origin.startswith("hub:") else "card"
+
+
+def _sources(model: ModelSpec, keys: str) -> str:
+    """The sources of some values of the model, each once; or the text itself when it is a source already."""
+    if keys in ("tensor headers", "card"):
+        return keys
+    return "; ".join(dict.fromkeys(model.sources[key] for key in keys.split() if key in model.sources))
 
 
 def family_rows(model: ModelSpec) -> list[dict[str, str | int]]:
@@ -66,10 +77,9 @@ _DEFINITIONS = {"all": "with embedding and head", "no_embedding": "without input
                 "no_embedding_no_head": "without embedding and head"}
 
 
-def _active(model: ModelSpec) -> list[tuple[str, str, str]]:
-    text = "; ".join(f"{format_count(model.parameters_active[name])} {meaning}"
-                     for name, meaning in _DEFINITIONS.items() if name in model.parameters_active)
-    return [("Active for one token", text, "parameters_active")]
+def _active(model: ModelSpec) -> list[str]:
+    return [f"{format_count(model.parameters_active[name])} {meaning}"
+            for name, meaning in _DEFINITIONS.items() if name in model.parameters_active]
 
 
 def _counts(counts: dict[str, int]) -> str:
@@ -104,5 +114,5 @@ def _files(release: Release) -> str:
     hashed = sum(entry.sha256 is not None for entry in weights)
     agreed = sum(entry.sha256 is not None and entry.sha256 == entry.expected_sha256 for entry in weights)
     missing = f"; MISSING: {', '.join(release.missing_shards)}" if release.missing_shards else ""
-    return (f"{len(weights)} files, {release.tensors.count:,} tensors; SHA-256 computed for {hashed}, confirmed for "
-            f"{agreed}{missing}")
+    return (f"{len(weights)} files, {release.tensors.count:,} tensors; SHA-256 computed for {hashed}, equal to the one "
+            f"that hub or manifest state for {agreed}{missing}")

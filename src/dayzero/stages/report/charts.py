@@ -44,9 +44,9 @@ def memory_chart(plan: Plan) -> Chart | None:
     if not shown:
         return None
     figure = _stacked({_label(candidate): candidate.bytes_per_device for candidate in shown}, 1 / _GIB, "GiB",
-                      _causes(candidate.bytes_per_device for candidate in plan.candidates))
+                      _main_causes(candidate.bytes_per_device for candidate in plan.candidates))
     limit = shown[0].usable_bytes
-    _limit_line(figure, limit / _GIB, f"usable {format_bytes(limit)}")
+    _limit_line(figure, limit)
     return _bars("memory", "Memory on the fullest device", figure, shown, [c.bytes_per_device for c in shown],
                  lambda value: format_bytes(round(value)),
                  f"Planned bytes by cause; the dashed line is what one device may use ({format_bytes(limit)}).")
@@ -59,11 +59,11 @@ def stage_chart(plan: Plan) -> Chart | None:
         return None
     stages = {f"layers {start} to {end - 1}": needs
               for (start, end), needs in zip(candidate.stages, candidate.bytes_per_stage, strict=True)}
-    figure = _stacked(stages, 1 / _GIB, "GiB", _causes(other.bytes_per_device for other in plan.candidates))
-    _limit_line(figure, candidate.usable_bytes / _GIB, f"usable {format_bytes(candidate.usable_bytes)}")
+    figure = _stacked(stages, 1 / _GIB, "GiB", _main_causes(other.bytes_per_device for other in plan.candidates))
+    _limit_line(figure, candidate.usable_bytes)
     return Chart("stages", f"Memory by pipeline stage, {candidate.layout.text}",
                  f"Stacked bars: memory of one device of each of {len(stages)} pipeline stages, by cause.",
-                 "Planned bytes of one device of each stage.", _json(figure),
+                 "Planned bytes of one device of each stage; dashed: what it may use.", _json(figure),
                  ("stage", *_causes(candidate.bytes_per_stage)),
                  _table(stages, candidate.bytes_per_stage, lambda value: format_bytes(round(value))))
 
@@ -93,15 +93,17 @@ def pareto_chart(plan: Plan) -> Chart | None:
                        line={"color": PALETTE[5], "width": 1.5, "dash": "dot"}, name="best trade-offs",
                        hoverinfo="skip")
     if fitting:
-        figure.add_trace(_points(fitting, "fits", {
+        figure.add_trace(_points(fitting, front, "fits", {
             "size": 14, "color": [100 * c.need_bytes / c.usable_bytes for c in fitting], "colorscale": "Viridis",
             "cmin": 0, "cmax": 100, "colorbar": {"title": {"text": "memory<br>used, %"}, "thickness": 12},
             "line": {"width": 1, "color": PALETTE[5]}}))
     if others:
-        figure.add_trace(_points(others, "does not fit", {"size": 11, "symbol": "x-thin", "line": {
+        figure.add_trace(_points(others, others[:1], "does not fit", {"size": 11, "symbol": "x-thin", "line": {
             "width": 2, "color": PALETTE[4]}, "color": PALETTE[4]}))
     figure.update_layout(xaxis_title="time per token, ms (left is better)", yaxis_title="tokens/s (up is better)",
                          legend={"orientation": "h", "y": 1.12}, height=420)
+    figure.update_xaxes(rangemode="tozero")
+    figure.update_yaxes(rangemode="tozero")
     return Chart(
         "pareto", "Candidate layouts", f"Scatter plot of {len(plan.candidates)} layouts: throughput against time per "
         "token, coloured by the share of memory that they use.",
@@ -118,9 +120,10 @@ def layers_chart(verdict: Verdict) -> Chart | None:
     layouts = list(dict.fromkeys(error.layout for error in verdict.layers))
     for index, layout in enumerate(layouts):
         errors = [error for error in verdict.layers if error.layout == layout]
+        width = 2 + 2 * min(2, len(layouts) - 1 - index)  # equal lines stay visible below each other
         figure.add_scatter(x=[_plain(e.place) for e in errors], y=[e.relative_l2 or None for e in errors],
                            mode="lines+markers", name=_plain(layout), marker={"size": 5},
-                           line={"color": PALETTE[index % len(PALETTE)], "width": 2})
+                           line={"color": PALETTE[index % len(PALETTE)], "width": width})
     places = list(dict.fromkeys(error.place for error in verdict.layers))
     tolerance = {error.place: error.tolerance for error in verdict.layers}
     figure.add_scatter(x=[_plain(place) for place in places], y=[tolerance[place] for place in places], mode="lines",
@@ -142,9 +145,9 @@ def _time(id_: str, title: str, plan: Plan, parts: list[dict[str, float]], sourc
     shown = plan.candidates[:_SHOWN]
     if not shown:
         return None
-    order = _causes([part for candidate in plan.candidates
-                     for part in (candidate.decode_seconds, candidate.prefill_seconds)])
-    figure = _stacked({_label(candidate): part for candidate, part in zip(shown, parts, strict=True)}, 1e3, "ms", order)
+    main = _main_causes(part for candidate in plan.candidates
+                        for part in (_shares(candidate.decode_seconds), _shares(candidate.prefill_seconds)))
+    figure = _stacked({_label(candidate): part for candidate, part in zip(shown, parts, strict=True)}, 1e3, "ms", main)
     return _bars(id_, title, figure, shown, parts, format_seconds, f"Predicted time by cause. Source: {source}.")
 
 
@@ -155,38 +158,41 @@ def _bars(id_: str, title: str, figure: go.Figure, shown: Sequence[Candidate], p
                  _table({_label(candidate): None for candidate in shown}, parts, text))
 
 
-def _stacked(bars: dict[str, dict[str, Any]], scale: float, unit: str, order: list[str]) -> go.Figure:
-    """Horizontal stacked bars, the first on top. A cause's colour follows from its place in `order`, the same for all
-    charts of a kind."""
+def _stacked(bars: dict[str, dict[str, Any]], scale: float, unit: str, main: list[str]) -> go.Figure:
+    """Horizontal stacked bars, the first on top. A cause's colour follows from its place in `main`, the same for all
+    charts of a kind; all other causes are one bar with the last colour."""
     figure = go.Figure()
-    names, present = [_plain(name) for name in bars], _causes(bars.values())
-    for index, cause in enumerate(order):
-        if cause not in present:
+    names, others = [_plain(name) for name in bars], [cause for cause in _causes(bars.values()) if cause not in main]
+    series = [([cause], cause.replace("_", " "), colour) for cause, colour in zip(main, PALETTE, strict=False)]
+    for causes, name, colour in [*series, (others, "all others", PALETTE[-1])]:
+        lengths = [sum(part.get(cause, 0) for cause in causes) * scale for part in bars.values()]
+        if not any(lengths):
             continue
-        figure.add_bar(y=names, x=[part.get(cause, 0) * scale for part in bars.values()], orientation="h",
-                       name=_plain(cause.replace("_", " ")), marker={"color": PALETTE[index % len(PALETTE)]},
+        figure.add_bar(y=names, x=lengths, orientation="h", name=_plain(name), marker={"color": colour},
                        hovertemplate="%{y}<br>%{fullData.name}: %{x:.3g} " + unit + "<extra></extra>")
     figure.update_layout(barmode="stack", xaxis_title=unit, yaxis={"autorange": "reversed", "automargin": True},
-                         height=130 + 34 * len(bars), legend={"orientation": "h", "y": 1.0, "yanchor": "bottom",
-                                                              "traceorder": "normal"}, bargap=0.35)
+                         height=160 + 34 * len(bars), bargap=0.35, legend={
+                             "orientation": "h", "y": 1.0, "yanchor": "bottom", "traceorder": "normal", "maxheight": 1})
     return figure
 
 
-def _limit_line(figure: go.Figure, x: float, text: str) -> None:
-    figure.add_vline(x=x, line={"color": PALETTE[4], "dash": "dash", "width": 1.5})
-    figure.add_annotation(x=x, y=0, yref="paper", yanchor="bottom", text=text, showarrow=False, xanchor="right",
-                          xshift=-4, font={"color": PALETTE[4], "size": 11})
+def _limit_line(figure: go.Figure, usable_bytes: int) -> None:
+    figure.add_vline(x=usable_bytes / _GIB, line={"color": PALETTE[4], "dash": "dash", "width": 1.5},
+                     name=f"usable {format_bytes(usable_bytes)}", showlegend=True)
 
 
-def _points(candidates: list[Candidate], name: str, marker: dict[str, Any]) -> go.Scatter:
+def _points(candidates: list[Candidate], labelled: list[Candidate], name: str, marker: dict[str, Any]) -> go.Scatter:
+    """One point for each layout; all are named if they are few, otherwise the labelled ones."""
+    few = len(candidates) <= _SHOWN
     return go.Scatter(
-        x=[c.tpot_s.value * 1e3 for c in candidates], y=[c.tokens_per_s.value for c in candidates],
-        mode="markers+text" if len(candidates) <= _SHOWN else "markers", marker=marker, name=name,
-        text=[c.layout.text for c in candidates], cliponaxis=False,
+        x=[c.tpot_s.value * 1e3 for c in candidates], y=[c.tokens_per_s.value for c in candidates], mode="markers+text",
+        marker=marker, name=name, cliponaxis=False,
+        text=[c.layout.text if few or c in labelled else "" for c in candidates],
         textposition=[_POSITIONS[index % len(_POSITIONS)] for index in range(len(candidates))],
-        customdata=[[format_bytes(c.need_bytes), _interval(c), format_seconds(c.ttft_s.value)] for c in candidates],
-        hovertemplate="<b>%{text}</b><br>%{customdata[1]}<br>first token %{customdata[2]}<br>"
-                      "%{customdata[0]} on the fullest device<extra></extra>")
+        customdata=[[c.layout.text, _interval(c), format_seconds(c.ttft_s.value), format_bytes(c.need_bytes)]
+                    for c in candidates],
+        hovertemplate="<b>%{customdata[0]}</b><br>%{customdata[1]}<br>first token %{customdata[2]}<br>"
+                      "%{customdata[3]} on the fullest device<extra></extra>")
 
 
 def _interval(candidate: Candidate) -> str:
@@ -218,8 +224,26 @@ def _label(candidate: Candidate) -> str:
 
 
 def _causes(parts: Iterable[dict[str, Any]]) -> list[str]:
-    """All causes that are not zero everywhere, in the order in which they first appear."""
-    return list(dict.fromkeys(cause for part in parts for cause, value in part.items() if value))
+    """All causes that are not zero everywhere, the largest first."""
+    totals: dict[str, float] = {}
+    for part in parts:
+        for cause, value in part.items():
+            totals[cause] = totals.get(cause, 0) + value
+    return sorted((cause for cause, total in totals.items() if total), key=lambda cause: -totals[cause])
+
+
+def _main_causes(parts: Iterable[dict[str, Any]]) -> list[str]:
+    """Causes of at least 1 % of the whole, as many as there are colours of their own, the largest first."""
+    held = list(parts)
+    total = sum(value for part in held for value in part.values())
+    large = [cause for cause in _causes(held) if sum(part.get(cause, 0) for part in held) >= 0.01 * total]
+    return large[:len(PALETTE) - 1]
+
+
+def _shares(part: dict[str, float]) -> dict[str, float]:
+    """Parts of 1, so that a short time and a long one count alike."""
+    total = sum(part.values())
+    return {cause: value / total for cause, value in part.items()} if total else {}
 
 
 def _table(names: Iterable[str], parts: Sequence[dict[str, Any]], text: Any) -> tuple[tuple[str, ...], ...]:

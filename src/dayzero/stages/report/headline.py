@@ -45,7 +45,7 @@ def headline(results: Results) -> Headline:
 
 
 def cluster_text(target: Target) -> str:
-    """`2 × 8 h200`, or `2 × local` for one node."""
+    """`nodes × devices name`, or `devices × name` for one node."""
     cluster = target.cluster
     nodes = f"{cluster.nodes} × " if cluster.nodes > 1 else ""
     joint = " " if nodes else " × "
@@ -113,9 +113,8 @@ def _fits(results: Results) -> Answer:
     best = plan.best or nearest(results)
     detail = (f"{format_bytes(best.need_bytes)} of {format_bytes(best.usable_bytes)} on the fullest device"
               if best else "no legal layout")
-    fitting = sum(candidate.fits for candidate in plan.candidates)
     return Answer(question=question, answer="yes" if plan.best else "no", tone="good" if plan.best else "bad",
-                  detail=f"{detail}; {fitting} of {plan.evaluated} layouts fit" if plan.best else detail)
+                  detail=f"{detail}; {plan.evaluated} layouts looked at")
 
 
 def _layout(results: Results) -> Answer:

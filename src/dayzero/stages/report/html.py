@@ -22,7 +22,7 @@ from dayzero.schema import Output, Results, RunRecord
 from dayzero.units import format_bytes, format_count, format_flops, format_rate, format_seconds
 
 from . import operators
-from .card import card_lines, family_rows
+from .card import card_lines, family_rows, tensor_source
 from .headline import cluster_text, headline
 from .prediction import Prediction, compare, unplanned
 from .text import quantity
@@ -42,8 +42,9 @@ def report(results: Results) -> str:
     return page.render(
         version=__version__, results=results, release=results.release, model=results.release.model,
         cluster=cluster_text(results.target), headline=headline(results), card=card_lines(results.release),
-        families=family_rows(results.release.model), findings=_findings(results), operators=_operators(results),
-        charts=_charts(results), predictions=compare(results), unplanned=unplanned(results),
+        families=family_rows(results.release.model), tensor_source=tensor_source(results.release),
+        findings=_findings(results), operators=_operators(results),
+        charts=_charts(results), predictions=compare(results), checks=_checks(results), unplanned=unplanned(results),
         texts=_texts(results.record), style=Markup(_template_text("style.css")),
         scripts=[Markup(script) for script in scripts], policy=_policy(scripts))
 
@@ -87,6 +88,11 @@ def _findings(results: Results) -> list[tuple[str, str, list[Any]]]:
     groups = [(severity, heading, [finding for finding in found if finding.severity == severity])
               for severity, heading in _SEVERITIES.items()]
     return [group for group in groups if group[2]]
+
+
+def _checks(results: Results) -> list[Any]:
+    """All checks, those that fail first."""
+    return sorted(results.verdict.checks, key=lambda check: check.passed) if results.verdict else []
 
 
 def _operators(results: Results) -> dict[str, Any] | None:

@@ -17,7 +17,7 @@ from .prediction import Prediction, compare
 
 _STYLES = {"good": "bold green", "warn": "bold yellow", "bad": "bold red", "none": "dim",
            "error": "bold red", "warning": "yellow", "info": "dim"}
-_VERDICTS = {"good": "ADAPTED", "warn": "NOT PROVEN", "bad": "FAIL", "none": ""}
+_VERDICTS = {"good": "ADAPTED", "warn": "FITS, NOT PROVEN", "bad": "FAIL", "none": ""}
 
 
 def summary(results: Results) -> RenderableType:
@@ -50,7 +50,7 @@ def _printable(text: Text) -> Text:
 def _lines(results: Results) -> Iterator[tuple[str, Text]]:
     yield "release", _release(results)
     yield from _findings(results)
-    for answer in headline(results).answers:
+    for answer in headline(results).answers[: 3 + 2 * (results.record is not None)]:  # else told with its reason below
         yield answer.question.rstrip("?").lower(), Text.assemble((answer.answer, _STYLES[answer.tone]), "  ",
                                                                   (answer.detail, "dim"))
     for prediction in _worst(compare(results)):

@@ -7,7 +7,7 @@
   const charts = [...document.querySelectorAll(".plot")];
   const figures = new Map(charts.map((plot) => [plot, read(`${plot.id}-data`)]));
 
-  function themed(layout) {
+  function themed(layout, plot, traces) {
     const style = getComputedStyle(document.documentElement);
     const colour = (name) => style.getPropertyValue(name).trim();
     const result = {
@@ -15,6 +15,8 @@
       font: { color: colour("--ink"), size: 12, family: getComputedStyle(document.body).fontFamily },
       hoverlabel: { bgcolor: colour("--panel"), bordercolor: colour("--line"), font: { color: colour("--ink") } },
     };
+    // On a narrow page the legend takes a line for each entry.
+    if (plot.clientWidth < 480 && traces > 3) result.height = layout.height + 16 * traces;
     for (const key of Object.keys(layout).filter((name) => /^[xy]axis/.test(name))) {
       result[key] = { automargin: true, ...layout[key], gridcolor: colour("--line"), linecolor: colour("--line"),
                       zerolinecolor: colour("--line") };
@@ -26,7 +28,7 @@
   function draw() {
     for (const plot of charts) {
       const figure = figures.get(plot);
-      Plotly.react(plot, figure.data, themed(figure.layout), { responsive: true, displayModeBar: false });
+      Plotly.react(plot, figure.data, themed(figure.layout, plot, figure.data.length), { responsive: true, displayModeBar: false });
     }
   }
 
