@@ -83,6 +83,7 @@ def _latent(facts: Facts, seen: Seen, choose: Chosen) -> Attention:
     query = seen.rows("attention.q_up") or seen.rows("attention.q")
     nope = choose.pick("nope_dim", query, heads, less=rope)
     value = choose.pick("v_head_dim", seen.columns("attention.o"), heads)
+    choose.config.note("head_dim", choose.config.sources.get("nope_dim", "default: 0"))
     return Attention(kind="latent", heads=heads, kv_heads=1, head_dim=nope + rope, v_head_dim=value, q_rank=q_rank,
                      kv_rank=rank, rope_dim=rope)  # fmt: skip
 

@@ -60,6 +60,7 @@ def test_the_largest_card(root: Path) -> None:
     assert (experts.experts, experts.top_k, experts.width, experts.input_width, experts.shared_width) == (
         896, 16, 3072, 3584, 6144)  # fmt: skip
     assert model.sources["index_base"].startswith("1")
+    assert model.sources["head_dim"] == "config.json: text_config.qk_nope_head_dim"
 
 
 def test_multi_token_prediction_is_told_apart(root: Path) -> None:
