@@ -6,6 +6,7 @@ quantities are timed in turn, round after round, so that a busy second of the ma
 
 from __future__ import annotations
 
+import itertools
 import sys
 import time
 from collections import defaultdict
@@ -31,7 +32,7 @@ _ROUNDS = 7
 _SLICES = {"bandwidth": 0.16, "overhead": 0.22, "matrix": 0.07}  # seconds of each measurement in a round
 _SMALL_CALLS, _LARGE_CALLS = 30, 2
 _WIDTH = 2048  # a matrix of 8 MiB: large beside one operator's fixed cost, many of them in the weights below
-_TOKENS = 256  # of a prefill step
+_TOKENS, _MATRICES = 128, 5  # of a prefill step
 _SMALL, _LARGE = 1 << 12, 1 << 24
 _MODEL = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 8, "num_attention_heads": 8,
           "num_key_value_heads": 4, "head_dim": 64, "vocab_size": 256}  # fmt: skip
@@ -41,12 +42,17 @@ _CONTEXT = 64
 
 
 class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts operators that do something: views cost next to nothing and are left out, as in a trace."""
+    """Counts operator calls as a trace does: composite ones by what they consist of, except fused attention."""
 
     calls = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.calls += not func.is_view
+        if func is not torch.ops.aten.scaled_dot_product_attention.default:
+            with self:
+                result = func.decompose(*args, **(kwargs or {}))
+            if result is not NotImplemented:
+                return result
+        self.calls += 1
         return func(*args, **(kwargs or {}))
 
 
@@ -85,10 +91,14 @@ def _bandwidth() -> Callable[[float], dict[str, float]]:
 
 
 def _matrix_rate(dtype: torch.dtype, name: str) -> Callable[[float], dict[str, float]]:
-    """Operations a second of a matrix product as prefill does it."""
-    rows, matrix = (torch.full(shape, 0.01, dtype=dtype) for shape in ((_TOKENS, _WIDTH), (_WIDTH, _WIDTH)))
+    """Operations a second of matrix products as prefill does them: one after another, each with other weights."""
+    rows = torch.full((_TOKENS, _WIDTH), 0.01, dtype=dtype)
+    weights = itertools.cycle([torch.full((_WIDTH, _WIDTH), 0.01, dtype=dtype) for _ in range(_MATRICES)])
     flops = 2 * _TOKENS * _WIDTH * _WIDTH
-    product = partial(torch.nn.functional.linear, rows, matrix)
+
+    def product() -> None:
+        torch.nn.functional.linear(rows, next(weights))
+
     return lambda seconds: {f"flops.{name}": flops / _per_call(product, seconds)}
 
 
