@@ -95,7 +95,7 @@ def read_header(source: Path) -> Header:
                            "get the file again and compare its size and digest") from None
     if header.parts > 1:
         raise ReleaseError(f"{source.name} is one of {header.parts} parts",
-                           "merge them first: llama-gguf-split --merge FIRST_PART OUT.gguf")
+                           "merge the parts into one file first; the tool that split them does it")
     return header
 
 

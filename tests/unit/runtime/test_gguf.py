@@ -54,10 +54,12 @@ def _tensors() -> dict[str, np.ndarray]:
     return {name: random.standard_normal(shape, dtype=np.float32) for name, shape in shapes.items()}
 
 
-def _write(path: Path, architecture: str = "llama") -> dict[str, np.ndarray]:
+def _write(path: Path, architecture: str = "llama", parts: int = 1) -> dict[str, np.ndarray]:
     """A GGUF at `path` with matrices in Q8_0; returns the f32 tensors that were quantised."""
     writer = gguf.GGUFWriter(path, architecture)
     _add_header(writer)
+    if parts > 1:
+        writer.add_uint16("split.count", parts)
     tensors = _tensors()
     for name, tensor in tensors.items():
         if tensor.ndim == 1:
@@ -144,6 +146,13 @@ def test_an_unknown_architecture_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ReleaseError, match=r"cannot convert odd.gguf \(unheard\).*not supported"):
         import_gguf(source, tmp_path / "out")
     _nothing_left(tmp_path, source)
+
+
+def test_one_part_of_several_is_refused(tmp_path: Path) -> None:
+    source = tmp_path / "part.gguf"
+    _write(source, parts=3)
+    with pytest.raises(ReleaseError, match=r"part.gguf is one of 3 parts"):
+        import_gguf(source, tmp_path / "out")
 
 
 def test_a_folder_in_use_is_left_alone(source: Path, tmp_path: Path) -> None:
