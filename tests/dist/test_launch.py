@@ -9,13 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.support import tiny
 
 from dayzero.errors import NotPossible, StageError
 from dayzero.progress import Progress
 from dayzero.runtime.assignment import Assignment, Pass
 from dayzero.runtime.launch import launch
 from dayzero.schema import Layout
-from tests.support import tiny
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -105,5 +105,5 @@ def test_what_cannot_be_run_says_why(model: Path, tmp_path: Path) -> None:
     root = tmp_path / "model"
     root.mkdir()
     (root / "config.json").write_text('{"model_type": "of_tomorrow", "architectures": ["TomorrowForCausalLM"]}')
-    with pytest.raises(NotPossible, match="transformers cannot build this model: .*of_tomorrow"):
+    with pytest.raises(NotPossible, match=r"transformers cannot build this model: .*of_tomorrow"):
         launch(_assignment(root), tmp_path / "launch")

@@ -6,12 +6,12 @@ import shutil
 from pathlib import Path
 
 import pytest
+from tests.support import tiny
 
 from dayzero.runtime.assignment import gradient_rows
 from dayzero.schema import Layout, LayoutRun, RunRecord, Verdict
 from dayzero.stages.check import check
 from dayzero.stages.run import run
-from tests.support import tiny
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -61,9 +61,11 @@ def test_replicas_and_padding(tmp_path: Path) -> None:
     root = tiny.dense(tmp_path / "model", tie_word_embeddings=True)
     record = _run(root, tmp_path, "dp=2", "dp=2,pp=2", tokens=24)
     assert gradient_rows(tuple(each.layout for each in record.runs)) == 2
-    _passes(check(tiny.release(root), record, folder=tmp_path))
+    verdict = check(tiny.release(root), record, folder=tmp_path)
+    _passes(verdict)
+    assert sum("gradients" in each.name for each in verdict.checks) == 2
     replicas, both = record.runs
-    assert [output.tokens[:2] for output in replicas.outputs] == [output.tokens[:2] for output in both.outputs]
+    assert [output.tokens for output in replicas.outputs] == [output.tokens for output in both.outputs]
     assert len(both.ranks) == 4 and both.ranks[0].layers == both.ranks[2].layers == (0, 1)
 
 

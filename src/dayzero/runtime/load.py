@@ -84,11 +84,17 @@ def check_split(layout: Layout, share: int, whole: int) -> str:
 
 
 def decoder_layers(model: Any) -> nn.ModuleList:
-    """The repeated layers: the longest list of modules in the model. Raises NotPossible when there is none."""
-    lists = [module for module in model.base_model.modules() if isinstance(module, nn.ModuleList)]
+    """The repeated layers: the longest list of modules that is not itself inside one (as a layer's list of experts is).
+
+    Raises NotPossible when there is none.
+    """
+    lists: dict[str, nn.ModuleList] = {}
+    for name, module in model.base_model.named_modules():
+        if isinstance(module, nn.ModuleList) and not any(name.startswith(f"{outer}.") for outer in lists):
+            lists[name] = module
     if not lists:
         raise NotPossible("the model has no list of layers", "report this model")
-    return max(lists, key=len)
+    return max(lists.values(), key=len)
 
 
 def has_weights(module: nn.Module) -> bool:

@@ -93,7 +93,9 @@ class Mesh:
 
         votes = torch.tensor([float(opinion)])
         dist.all_reduce(votes, dist.ReduceOp.MIN)
-        return bool(self.average_over_replicas(votes) == 1.0)
+        if self._replicas is not None:
+            self._replicas.allreduce([votes], dist.ReduceOp.MIN).wait()
+        return bool(votes == 1.0)
 
     def leave(self) -> None:
         """Wait until every rank has come here, then take the groups down in order."""

@@ -48,7 +48,7 @@ def check_agreement(run: LayoutRun, folder: Path) -> list[Check]:
     """Ranks of one tensor-parallel group hold the same activations, to the bit. No check without such a group."""
     if run.layout.tp == 1:
         return []
-    digests = [each.passes[0].dump_digest for each in results(folder / run.dump / "..", run.world_size)]
+    digests = [each.passes[0].dump_digest for each in results((folder / run.dump).parent, run.world_size)]
     groups = [digests[start:start + run.layout.tp] for start in range(0, len(digests), run.layout.tp)]
     odd = sum(digest != group[0] for group in groups for digest in group)
     return [Check(name=f"{run.layout.text}: ranks of a group agree", tolerance=0.0, source="bits are compared",

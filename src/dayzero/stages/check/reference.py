@@ -92,7 +92,7 @@ def _margin_error(same: Dump, truth: Dump) -> float:
 
 def _assignment(run: LayoutRun, folder: Path) -> Assignment:
     """What the run was told. Raises StoreError when it is gone."""
-    path = folder / run.dump / ".." / "assignment.json"
+    path = (folder / run.dump).parent / "assignment.json"
     try:
         return from_json(path.read_bytes(), Assignment)
     except FileNotFoundError:

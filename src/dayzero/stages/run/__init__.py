@@ -12,7 +12,7 @@ from dayzero.runtime.launch import LIMIT, launch
 from dayzero.runtime.tokens import Tokens
 from dayzero.schema import Layout, LayoutRun, Plan, Release, RunRecord, Target
 
-from .choose import check_possible, choose
+from .layouts import check_possible, choose
 from .record import environment, layout_run
 
 __all__ = ["FOLDER", "PROMPTS", "run"]

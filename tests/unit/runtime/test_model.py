@@ -1,0 +1,183 @@
+"""The parts of a rank's work that need no second rank, on a small model in this process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.support import tiny
+
+from dayzero.errors import NotPossible, StoreError
+from dayzero.runtime.dumps import Dump, Sketches
+from dayzero.runtime.tokens import Tokens
+from dayzero.schema import Layout
+
+torch = pytest.importorskip("torch")
+from dayzero.runtime import dump as dumping  # noqa: E402
+from dayzero.runtime import generate as generation  # noqa: E402
+from dayzero.runtime import gradients, load  # noqa: E402
+
+PROMPTS = [(0, (10, 20, 30, 40, 50)), (1, (60, 70)), (2, (80, 90, 100))]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny.dense(tmp_path_factory.mktemp("tiny") / "model", dtype="float32")
+
+
+@pytest.fixture(scope="module")
+def model(root: Path):
+    return load.load(root, Layout(), "f32").model
+
+
+def _greedy(model, tokens, count):
+    """The slowest way: the whole text again for each token."""
+    row = list(tokens)
+    with torch.no_grad():
+        for _ in range(count):
+            row.append(int(model(torch.tensor([row])).logits[0, -1].argmax()))
+    return row[len(tokens):]
+
+
+def test_tokens_and_back(root: Path) -> None:
+    tokens = Tokens(root)
+    (first, second) = tokens.encode(["Zürich", ""])
+    assert tokens.decode((*first, 1)) == "Zürich" and len(first) == 7 and second == ()
+
+
+def test_a_chat_template_is_used(root: Path) -> None:
+    tokens = Tokens(root)
+    tokens._tokenizer.chat_template = (
+        "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}{{ '!' if add_generation_prompt }}")
+    assert tokens.decode(tokens.encode(["hi"])[0]) == "<user>hi!"
+
+
+def test_no_tokenizer_is_said(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(NotPossible, match="no usable tokenizer"):
+        Tokens(tmp_path)
+
+
+def test_padded_batches_generate_what_single_prompts_do(model) -> None:
+    steps = generation.generate(model, PROMPTS, batch=2, max_new_tokens=6)
+    assert [output.prompt for output in steps.outputs] == [0, 1, 2]
+    for output, (_, tokens) in zip(steps.outputs, PROMPTS, strict=True):
+        assert list(output.tokens) == _greedy(model, tokens, 6)[:len(output.tokens)]
+    assert len(steps.seconds) == len(steps.tokens) == 2 * 5  # two batches, the first token of each is no decode step
+    assert steps.tokens[:5] == [2] * 5 and steps.tokens[5:] == [1] * 5
+    assert steps.digest == generation.generate(model, PROMPTS, batch=2, max_new_tokens=6).digest
+    assert steps.digest != generation.generate(model, PROMPTS[:2], batch=2, max_new_tokens=6).digest
+
+
+def test_margins_are_those_of_the_logits(model) -> None:
+    (output,) = generation.generate(model, PROMPTS[:1], batch=1, max_new_tokens=2).outputs
+    with torch.no_grad():
+        best = model(torch.tensor([PROMPTS[0][1]])).logits[0, -1].topk(2).values
+    assert output.margins[0] == pytest.approx(float(best[0] - best[1]), rel=1e-4)
+
+
+def test_a_text_ends_with_its_end_token(model) -> None:
+    after_first = _greedy(model, PROMPTS[0][1], 3)
+    model.generation_config.eos_token_id = after_first[1]
+    try:
+        steps = generation.generate(model, PROMPTS[:1], batch=1, max_new_tokens=8)
+    finally:
+        model.generation_config.eos_token_id = 1
+    cut = after_first.index(after_first[1]) + 1
+    assert list(steps.outputs[0].tokens) == after_first[:cut] and steps.outputs[0].finish == "stop"
+
+
+def test_a_releases_sampling_advice_is_left_out(root: Path, tmp_path: Path) -> None:
+    for path in root.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    advice = '{"do_sample": true, "repetition_penalty": 9.0, "eos_token_id": 7}'
+    (tmp_path / "generation_config.json").write_text(advice)
+    config = load.load(tmp_path, Layout(), "f32").model.generation_config
+    assert (config.repetition_penalty or 1.0, config.do_sample, config.eos_token_id) == (1.0, False, 7)
+
+
+def test_what_is_loaded_is_told(root: Path) -> None:
+    loaded, plan = load.load(root, Layout(), "bf16"), load.blueprint(root)
+    assert loaded.parameters == plan.parameters == sum(p.numel() for p in loaded.model.parameters())
+    assert loaded.weight_bytes == 2 * loaded.parameters and loaded.layers == (0, 1, 2, 3)
+
+
+def test_a_split_that_splits_nothing_is_refused() -> None:
+    assert load.check_split(Layout(), 100, 100) == "" and load.check_split(Layout(tp=2), 55, 100) == ""
+    assert "99%" in load.check_split(Layout(tp=2), 99, 100)
+    with pytest.raises(NotPossible, match="splits nothing"):
+        load.check_split(Layout(tp=2), 100, 100)
+
+
+def test_a_dump_holds_every_layer_of_every_prompt(model, tmp_path: Path) -> None:
+    digest = dumping.dump(model, PROMPTS, tmp_path / "f32-rank-0.safetensors", last_stage=True)
+    read = Dump(tmp_path, "f32")
+    assert read.prompts == (0, 1, 2)
+    assert read.places == ("embedding", "layers.0", "layers.1", "layers.2", "layers.3", "logits")
+    with torch.no_grad():
+        full = model(torch.tensor([PROMPTS[1][1]]), output_hidden_states=True)
+    np.testing.assert_array_equal(read.read(1, "layers.1"), full.hidden_states[2][0].numpy())
+    np.testing.assert_array_equal(read.read(1, "logits"), full.logits[0].numpy())
+    assert digest == dumping.dump(model, PROMPTS, None, last_stage=True)
+    assert digest != dumping.dump(model, PROMPTS, None, last_stage=False)
+    with pytest.raises(StoreError, match=r"no layers\.9"):
+        read.read(0, "layers.9")
+
+
+def test_dumps_that_are_gone_or_damaged(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="no dumps"):
+        Dump(tmp_path, "f32")
+    (tmp_path / "f32-rank-0.safetensors").write_bytes(b"\x08\x00\x00\x00\x00\x00\x00\x00{}")
+    with pytest.raises(StoreError, match="damaged"):
+        Dump(tmp_path, "f32")
+
+
+def test_sketches_are_linear_and_estimate_lengths() -> None:
+    generator = torch.Generator().manual_seed(3)
+    a, b = (torch.randn(50_000, generator=generator) for _ in range(2))
+    torch.testing.assert_close(gradients.sketch(a + b), gradients.sketch(a) + gradients.sketch(b), rtol=1e-4, atol=1e-4)
+    # The standard deviation of the estimate is sqrt(2 / WIDTH) of the squared length: 4.4 %.
+    ratio = float(gradients.sketch(a - b).norm() / (a - b).norm())
+    assert ratio == pytest.approx(1.0, abs=0.1)
+    one = torch.zeros(50_000)
+    one[31_415] = 2.0
+    assert float(gradients.sketch(one).norm()) == 2.0, "every element counts"
+
+
+def test_the_batch_for_gradients_has_no_padding() -> None:
+    batch = gradients.small_batch([(1, 2, 3), (4, 5)], rows=4)
+    assert batch.tolist() == [[1, 2], [4, 5], [1, 2], [4, 5]]
+
+
+def test_sketches_of_stages_are_added(tmp_path: Path) -> None:
+    from safetensors.numpy import save_file
+
+    for rank, value in enumerate((1.0, 2.5)):
+        save_file({"tied": np.full(4, value, np.float32), f"own.{rank}": np.ones(4, np.float32)},
+                  tmp_path / f"gradients-rank-{rank}.safetensors", metadata={"rows": "2", "length": "3"})
+    read = Sketches(tmp_path)
+    assert read.rows == 2 and sorted(read.values) == ["own.0", "own.1", "tied"]
+    np.testing.assert_array_equal(read.values["tied"], np.full(4, 3.5))
+
+
+class _Odd(torch.nn.Module):
+    """Five layers under an unusual name, each with a list of nine experts."""
+
+    def __init__(self, layers: int = 5) -> None:
+        super().__init__()
+        self.heads = torch.nn.ModuleList(torch.nn.Identity() for _ in range(2))
+        self.odd_name = torch.nn.ModuleList(torch.nn.Sequential(torch.nn.ModuleList([torch.nn.Identity()] * 9))
+                                            for _ in range(layers))
+
+    @property
+    def base_model(self) -> torch.nn.Module:
+        return self
+
+
+def test_layers_are_found_without_their_names() -> None:
+    model = _Odd()
+    assert load.decoder_layers(model) is model.odd_name
+    del model.heads, model.odd_name
+    with pytest.raises(NotPossible, match="no list of layers"):
+        load.decoder_layers(model)

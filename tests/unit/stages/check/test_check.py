@@ -1,0 +1,155 @@
+"""Verdicts on dumps made by hand: what passes, what does not, and where it is said to begin."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from dayzero.errors import NotPossible, StoreError
+from dayzero.runtime.assignment import Generated, RankResult
+from dayzero.runtime.dumps import Dump, Sketches
+from dayzero.schema import Layout, LayoutRun, Output, RunRecord, to_json
+from dayzero.stages.check import check
+from dayzero.stages.check.gradients import check_gradients
+from dayzero.stages.check.layers import first_divergence, layer_errors
+from dayzero.stages.check.measure import Distance
+from dayzero.stages.check.outputs import check_agreement, check_repeat, check_tokens
+from dayzero.stages.check.reference import Reference
+
+PLACES = ("embedding", "layers.0", "layers.1", "layers.10", "logits")
+
+
+def _dump(folder: Path, dtype: str, **errors: float) -> Path:
+    """Two prompts of ones; `errors` adds to a place, whose dots are written as underscores."""
+    folder.mkdir(exist_ok=True)
+    tensors = {f"{prompt}/{place}": np.full((3, 4), 1 + errors.get(place.replace(".", "_"), 0.0), np.float32)
+               for prompt in (0, 1) for place in PLACES}
+    save_file(tensors, folder / f"{dtype}-rank-0.safetensors")
+    return folder
+
+
+def _sketches(folder: Path, **values: float) -> Sketches:
+    folder.mkdir(exist_ok=True)
+    save_file({name: np.full(4, value, np.float32) for name, value in values.items()},
+              folder / "gradients-rank-0.safetensors", metadata={"rows": "2", "length": "3"})
+    return Sketches(folder)
+
+
+def _run(dump: str, *, layout: Layout | None = None, tokens: tuple[int, ...] = (1, 2, 3), identical: bool = True):
+    return LayoutRun(layout=layout or Layout(pp=2), world_size=2, dtype="bf16", seed=0, ranks=(), ttft_s=1.0,
+                     tpot_s=1.0, outputs=(Output(prompt="p", tokens=tokens, text="", finish="length"),), tpot_all_s=(),
+                     tokens_per_s=1.0, repeat_identical=identical, dump=dump)
+
+
+@pytest.fixture
+def truth(tmp_path: Path) -> Reference:
+    folder = _dump(tmp_path / "truth", "f32")
+    own = dict.fromkeys(PLACES, Distance(relative_l2=0.01, max_abs=0.1, cosine=1.0, largest=2.0))
+    generated = Generated(prompt=0, tokens=(1, 2, 3), margins=(5.0, 0.3, 5.0), finish="length")
+    return Reference(dump=Dump(folder, "f32"), generated={0: generated}, sketches=_sketches(folder, a=1.0, b=2.0),
+                     dtype="bf16", own=own, margin_error=0.2, layers=4, longest_sum=400)
+
+
+def test_tolerances_by_hand(truth: Reference) -> None:
+    assert truth.tolerance("logits") == 0.02
+    truth.own["embedding"] = Distance(relative_l2=0.0, max_abs=0.0, cosine=1.0, largest=1.0)
+    assert truth.tolerance("embedding") == 2**-8
+    assert truth.summation_error == pytest.approx(2**-24 * 20 * 4)
+    assert truth.margin_tolerance == 0.4
+
+
+def test_a_run_within_tolerance(tmp_path: Path, truth: Reference) -> None:
+    _dump(tmp_path / "run", "bf16", layers_1=0.015)
+    errors = layer_errors(_run("run"), tmp_path, truth)
+    assert [error.place for error in errors] == list(PLACES)
+    assert [round(error.relative_l2, 6) for error in errors] == [0.0, 0.0, 0.015, 0.0, 0.0]
+    assert first_divergence(errors) is None
+
+
+def test_the_first_place_out_of_tolerance_is_named(tmp_path: Path, truth: Reference) -> None:
+    _dump(tmp_path / "run", "bf16", layers_1=0.015, layers_10=0.5, logits=0.9)
+    found = first_divergence(layer_errors(_run("run"), tmp_path, truth))
+    assert found is not None and (found.place, found.layer, found.layout) == ("layers.10", 10, "pp=2")
+    assert found.relative_l2 == pytest.approx(0.5) and found.before == pytest.approx(0.015)
+
+
+def test_a_place_that_was_not_dumped_is_not_passed_over(tmp_path: Path, truth: Reference) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    save_file({"0/embedding": np.ones((3, 4), np.float32)}, folder / "bf16-rank-0.safetensors")
+    with pytest.raises(StoreError, match="no embedding of prompt 1"):
+        layer_errors(_run("run"), tmp_path, truth)
+
+
+@pytest.mark.parametrize(("tokens", "passed", "observed"), [
+    ((1, 2, 3), True, 0.0),
+    ((1, 9, 9), True, 0.3),   # the reference had token 2 by 0.3 only; 0.4 is allowed
+    ((9, 2, 3), False, 5.0),  # a clear decision
+    ((1, 2), False, 0.0),     # ends early with the same tokens
+])
+def test_tokens(truth: Reference, tokens: tuple[int, ...], passed: bool, observed: float) -> None:
+    (found,) = check_tokens(_run("run", tokens=tokens), truth)
+    assert (found.passed, found.observed, found.tolerance) == (passed, observed, 0.4)
+
+
+def test_repetition() -> None:
+    assert check_repeat(_run("run")).passed and not check_repeat(_run("run", identical=False)).passed
+
+
+def test_ranks_of_a_group_have_to_agree(tmp_path: Path) -> None:
+    layout, digests = Layout(tp=2, dp=2), ("a", "a", "b", "c")
+    for rank, digest in enumerate(digests):
+        (tmp_path / "x" / f"rank-{rank}").mkdir(parents=True)
+        _write(tmp_path / "x" / f"rank-{rank}" / "result.json", rank, digest)
+    (found,) = check_agreement(SimpleNamespace(layout=layout, world_size=4, dump="x/dump"), tmp_path)
+    assert not found.passed and found.observed == 1.0
+    _write(tmp_path / "x" / "rank-3" / "result.json", 3, "b")
+    (found,) = check_agreement(SimpleNamespace(layout=layout, world_size=4, dump="x/dump"), tmp_path)
+    assert found.passed
+    assert check_agreement(_run("x/dump"), tmp_path) == []
+
+
+def _write(path: Path, rank: int, digest: str) -> None:
+    from tests.unit.stages.run.test_record import _pass
+
+    passes = (_pass(0, steps=(), dump_digest=digest),)
+    path.write_bytes(to_json(RankResult(rank=rank, device="cpu", passes=passes)))
+
+
+def test_gradients(tmp_path: Path, truth: Reference) -> None:
+    _sketches(tmp_path / "run", a=1.0, b=2.0 * (1 + 1e-6))
+    (found,) = check_gradients(_run("run"), tmp_path, truth)
+    assert found.passed and found.detail.startswith("b;") and found.tolerance == pytest.approx(2 * 2**-24 * 20 * 4)
+    _sketches(tmp_path / "run", a=1.001, b=2.0)
+    (found,) = check_gradients(_run("run"), tmp_path, truth)
+    assert not found.passed and found.observed == pytest.approx(0.001, rel=1e-3) and found.detail.startswith("a;")
+
+
+def test_a_gradient_that_is_missing_fails(tmp_path: Path, truth: Reference) -> None:
+    _sketches(tmp_path / "run", a=1.0)
+    (found,) = check_gradients(_run("run"), tmp_path, truth)
+    assert not found.passed and found.detail.startswith("b;")
+
+
+def test_no_gradients_no_check(tmp_path: Path, truth: Reference) -> None:
+    (tmp_path / "run").mkdir()
+    assert check_gradients(_run("run"), tmp_path, truth) == []
+
+
+def test_dumps_that_are_gone(tmp_path: Path) -> None:
+    from tests.support import tiny
+
+    (tmp_path / "config.json").write_text(
+        '{"architectures": ["A"], "model_type": "a", "vocab_size": 8, "hidden_size": 4, "num_hidden_layers": 2}')
+    record = RunRecord(runs=(_run("6-run/pp2/dump"),), prompts=("p",), max_new_tokens=3)
+    release = tiny.release(tmp_path)
+    with pytest.raises(StoreError, match="dumps of pp=2 are gone"):
+        check(release, record, folder=tmp_path)
+    import msgspec
+
+    with pytest.raises(NotPossible, match="no weights"):
+        check(msgspec.structs.replace(release, has_weights=False), record, folder=tmp_path)
