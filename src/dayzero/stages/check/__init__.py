@@ -9,12 +9,13 @@ from dayzero.progress import SILENT, Progress
 from dayzero.runtime.launch import LIMIT
 from dayzero.schema import Check, Divergence, LayerError, Release, RunRecord, Verdict
 
+from .contract import overview, to_contract
 from .gradients import check_gradients
 from .layers import first_divergence, layer_errors
 from .outputs import check_agreement, check_repeat, check_tokens
 from .reference import Reference, run_reference
 
-__all__ = ["FOLDER", "check"]
+__all__ = ["FOLDER", "check", "overview", "to_contract"]
 
 FOLDER = "7-check"
 """Folder inside the run directory."""

@@ -12,10 +12,11 @@ from dayzero.runtime.launch import LIMIT, launch
 from dayzero.runtime.tokens import Tokens
 from dayzero.schema import Layout, LayoutRun, Plan, Release, RunRecord, Target
 
+from .contract import overview, to_contract
 from .layouts import check_possible, choose
 from .record import environment, layout_run
 
-__all__ = ["FOLDER", "PROMPTS", "run"]
+__all__ = ["FOLDER", "PROMPTS", "overview", "run", "to_contract"]
 
 FOLDER = "6-run"
 """Folder inside the run directory; one folder for each layout in it."""

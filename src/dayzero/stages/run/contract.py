@@ -1,10 +1,15 @@
-"""What `dayzero run --json` prints."""
+"""A record for the terminal, and what `dayzero run --json` prints."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
 from dayzero.schema import LayoutRun, RunRecord
+from dayzero.units import format_bytes, format_seconds
 
 
 def to_contract(record: RunRecord) -> dict[str, Any]:
@@ -14,6 +19,28 @@ def to_contract(record: RunRecord) -> dict[str, Any]:
     """
     runs = {each.layout.text: _run(each) for each in record.runs}
     return {**_run(record.runs[0]), "runs": runs, "environment": record.environment}
+
+
+def overview(record: RunRecord) -> RenderableType:
+    """One row for each rank, the texts of the first layout, and what deserves to be known."""
+    table = Table("layout", "rank", "layers", "weights", "peak memory", "first token", "each further", "tokens/s",
+                  "same bits twice", title="runs")
+    for run in record.runs:
+        for rank in run.ranks:
+            head = rank.rank == 0
+            table.add_row(
+                run.layout.text if head else "", str(rank.rank), _span(rank.layers),
+                format_bytes(rank.weight_bytes), format_bytes(rank.peak_private_bytes),
+                *((format_seconds(run.ttft_s), format_seconds(run.tpot_s), f"{run.tokens_per_s:.1f}",
+                   "yes" if run.repeat_identical else "NO") if head else ("",) * 4))
+    texts = [Text(f"> {each.prompt}\n{each.text} [{each.finish}]") for each in record.runs[0].outputs]
+    events = [Text(f"{run.layout.text}: {event}") for run in record.runs for event in run.events]
+    skipped = [Text(f"{name}: {reason}") for name, reason in record.environment.items() if name.startswith("not run")]
+    return Group(table, *texts, *events, *skipped)
+
+
+def _span(layers: tuple[int, ...]) -> str:
+    return f"{layers[0]}-{layers[-1]}" if layers else "none"
 
 
 def _run(run: LayoutRun) -> dict[str, Any]:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 
 import pytest
+from rich.console import Console
 from tests.support import tiny
 
 from dayzero.runtime.assignment import Assignment, Generated, Pass, PassResult, RankResult
 from dayzero.runtime.launch import Launched
 from dayzero.schema import Layout, RunRecord
-from dayzero.stages.run.contract import to_contract
+from dayzero.stages.run.contract import overview, to_contract
 from dayzero.stages.run.record import layout_run
 
 
@@ -70,3 +72,16 @@ def test_what_is_printed() -> None:
         {"prompt": "one", "tokens": [5, 6], "text": "5 6", "finish": "length"}]
     assert printed["ranks"] == [{"rank": 0, "peak_private_bytes": 150, "bytes_read": 20, "seconds": 0.1}]
     assert {"tokens_per_s", "ttft_s", "events", "tiers"} <= set(printed)
+
+
+def test_what_is_shown() -> None:
+    run = _run(_pass(0, steps=(0.1,)), _pass(0, steps=(0.1,)), layout=Layout(pp=2))
+    record = RunRecord(runs=(run,), prompts=("one",), max_new_tokens=2, environment={"not run: tp=2": "nine heads"})
+    shown = _shown(overview(record))
+    assert all(word in shown for word in ("pp=2", "150 B", "> one", "5 6 [length]", "not run: tp=2: nine heads"))
+
+
+def _shown(renderable) -> str:
+    console = Console(width=200, file=io.StringIO())
+    console.print(renderable)
+    return console.file.getvalue()
