@@ -88,7 +88,7 @@ def _device(samples: list[Sample], threads: int, memory: int) -> Device:
         "memory_bandwidth": "bf16 matrix-vector products over weights larger than the cache",
         "flops.bf16": "bf16 matrix products of prefill size",
         "flops.f32": "f32 matrix products of prefill size",
-        "op_overhead": "decode steps of a very small model, divided by the operators that they issue",
+        "op_overhead": "decode steps of a narrow model, divided by the operators that they issue",
     }
     return Device(
         name="local", vendor=host.identity()[0], arch=platform.machine(), memory_bytes=memory,
@@ -99,7 +99,7 @@ def _device(samples: list[Sample], threads: int, memory: int) -> Device:
         sources={
             **{name: summary.source(name, text) for name, text in what.items()},
             "memory_bytes": f"{summary.when}: memory available to new processes, divided by {ranks}",
-            "process_bytes": f"{summary.when}: private memory of a process that has run a very small model and joined "
+            "process_bytes": f"{summary.when}: private memory of a process that has run a narrow model and joined "
                              f"a process group; the largest of {ranks}",
             "efficiency": "the rates are measured",
         })  # fmt: skip

@@ -6,12 +6,12 @@ quantities are timed in turn, round after round, so that a busy second of the ma
 
 from __future__ import annotations
 
-import itertools
 import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
+from itertools import cycle, pairwise
 from math import ceil, log2
 from pathlib import Path
 from statistics import median
@@ -20,7 +20,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.utils._python_dispatch import TorchDispatchMode
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, LogitsProcessor, LogitsProcessorList
 
 from dayzero.schema import to_json
 from dayzero.schema.store import write_atomic
@@ -34,11 +34,12 @@ _SMALL_CALLS, _LARGE_CALLS = 30, 2
 _WIDTH = 2048  # a matrix of 8 MiB: large beside one operator's fixed cost, many of them in the weights below
 _TOKENS, _MATRICES = 128, 5  # of a prefill step
 _SMALL, _LARGE = 1 << 12, 1 << 24
-_MODEL = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 8, "num_attention_heads": 8,
-          "num_key_value_heads": 4, "head_dim": 64, "vocab_size": 256}  # fmt: skip
-"""Narrow, so that weights cost little, but with heads of the usual width, and no matrix so small (up to 4096 products)
-that torch computes it in another way than those of a real model."""
-_CONTEXT = 64
+_MODEL = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 24, "num_attention_heads": 8,
+          "num_key_value_heads": 4, "head_dim": 64, "vocab_size": 256, "eos_token_id": None}  # fmt: skip
+"""Of usual depth and with heads of usual width, so that what a step costs is spread over as many operators as in a real
+model; narrow, so that weights cost little, but with no matrix so small (up to 4096 products) that torch computes it in
+another way."""
+_CONTEXT, _STEPS = 64, 16
 
 
 class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -93,7 +94,7 @@ def _bandwidth() -> Callable[[float], dict[str, float]]:
 def _matrix_rate(dtype: torch.dtype, name: str) -> Callable[[float], dict[str, float]]:
     """Operations a second of matrix products as prefill does them: one after another, each with other weights."""
     rows = torch.full((_TOKENS, _WIDTH), 0.01, dtype=dtype)
-    weights = itertools.cycle([torch.full((_WIDTH, _WIDTH), 0.01, dtype=dtype) for _ in range(_MATRICES)])
+    weights = cycle([torch.full((_WIDTH, _WIDTH), 0.01, dtype=dtype) for _ in range(_MATRICES)])
     flops = 2 * _TOKENS * _WIDTH * _WIDTH
 
     def product() -> None:
@@ -102,23 +103,40 @@ def _matrix_rate(dtype: torch.dtype, name: str) -> Callable[[float], dict[str, f
     return lambda seconds: {f"flops.{name}": flops / _per_call(product, seconds)}
 
 
+class _Stamps(LogitsProcessor):  # type: ignore[misc]
+    """Changes nothing; notes when each step of a generation has its logits."""
+
+    def __init__(self) -> None:
+        self.times: list[float] = []
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        self.times.append(time.perf_counter())
+        return scores
+
+
+def _decode_steps(model: Any, prompt: torch.Tensor) -> list[float]:
+    """Seconds of each decode step of a generation, the library's loop included."""
+    stamps = _Stamps()
+    model.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=_STEPS + 1, do_sample=False,
+                   pad_token_id=0, logits_processor=LogitsProcessorList([stamps]))
+    return [after - before for before, after in pairwise(stamps.times)]
+
+
 def _op_overhead(model: Any) -> Callable[[float], dict[str, float]]:
-    """Seconds an operator costs whatever its size, framework included: a tiny model's decode step / its operators."""
+    """Seconds an operator costs whatever its size, framework included: a small model's decode step / its operators."""
     prompt = torch.ones(1, _CONTEXT, dtype=torch.long)
     cache = model(prompt, use_cache=True).cache
-    step = prompt[:, :1]
     with _Counter() as counter:  # type: ignore[no-untyped-call]
-        _decode(model, step, cache)
+        model(prompt[:, :1], cache=cache, use_cache=True)
 
     def measure(seconds: float) -> dict[str, float]:
-        cache = model(prompt, use_cache=True).cache
-        return {"op_overhead": _per_call(lambda: _decode(model, step, cache), seconds) / counter.calls}
+        steps: list[float] = []
+        end = time.perf_counter() + seconds
+        while not steps or time.perf_counter() < end:
+            steps += _decode_steps(model, prompt)
+        return {"op_overhead": median(steps) / counter.calls}
 
     return measure
-
-
-def _decode(model: Any, tokens: torch.Tensor, cache: Any) -> list[int]:
-    return model(tokens, cache=cache, use_cache=True).logits[:, -1].argmax(-1).tolist()  # type: ignore[no-any-return]
 
 
 def _round_trip(tensor: torch.Tensor) -> None:
@@ -155,10 +173,12 @@ def main(folder: Path, rank: int, ranks: int, threads: int) -> None:
     dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=ranks)
     with torch.inference_mode():
         config = AutoConfig.for_model("llama", **_MODEL)
-        overhead = _op_overhead(AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).eval())
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).eval()
+        overhead = _op_overhead(model)
+        overhead(0)
         links = _links if ranks > 1 else dict
         dist.all_reduce(torch.zeros(_SMALL, dtype=torch.uint8))
-        process_bytes = host.private_memory()
+        process_bytes = host.private_memory() - sum(each.nbytes for each in model.parameters())
         parts = [(_bandwidth(), "bandwidth"), (overhead, "overhead"), (_matrix_rate(torch.bfloat16, "bf16"), "matrix"),
                  (_matrix_rate(torch.float32, "f32"), "matrix")]  # fmt: skip
         rounds = defaultdict(list)
