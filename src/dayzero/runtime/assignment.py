@@ -11,6 +11,8 @@ from dayzero.schema import Layout, Noun
 
 DTYPES = {"bf16": "bfloat16", "f16": "float16", "f32": "float32"}
 """Schemes that ranks can hold weights in, and the library's names for them."""
+BYTES = {"bf16": 2, "f16": 2, "f32": 4}
+"""Bytes of one element."""
 
 
 class Pass(Noun, frozen=True, kw_only=True):
@@ -25,7 +27,12 @@ class Pass(Noun, frozen=True, kw_only=True):
     dump: bool = False
     """Save what each layer puts out for each prompt."""
     gradients: bool = False
-    """Save the gradients of the loss of one small batch."""
+    """Save the gradients of the loss of one small batch, if there is memory for them."""
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to do."""
+        return not (self.generate or self.first_tokens or self.dump or self.gradients)
 
 
 class Assignment(Noun, frozen=True, kw_only=True):

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import torch
 import transformers
 
 from dayzero.backends import host
+from dayzero.units import format_bytes
 
 from . import generate as generation
-from .assignment import Assignment, Pass, PassResult, RankResult, share
+from .assignment import BYTES, Assignment, Pass, PassResult, RankResult, share
 from .dump import dump
 from .gradients import gradients, small_batch
 from .load import Loaded, blueprint, check_split, load
@@ -28,7 +30,9 @@ def work(assignment: Assignment, mesh: Mesh, dumps: Path, say: Say) -> RankResul
     results = []
     for item in assignment.passes:
         rank = _Rank(assignment, mesh, dumps, say, plan.parameters)
-        results.append(rank.run(item))
+        affordable = rank.affordable(item)
+        if not affordable.idle:
+            results.append(rank.run(affordable))
         events += rank.events
         del rank
         release_unused()
@@ -49,6 +53,18 @@ class _Rank:
         self.events: list[str] = []
         self.phase = ""
 
+    def affordable(self, item: Pass) -> Pass:
+        """The pass, without gradients (which becomes an event) when weights and gradients of all ranks do not fit."""
+        if not item.gradients:
+            return item
+        layout = self.mesh.place.layout
+        need, have = 2 * self.parameters * BYTES[item.dtype] * layout.dp, host.available_memory()
+        if self.mesh.all_agree(need < have):
+            return item
+        self.note(f"no gradients: with the weights in {item.dtype} they take {format_bytes(need)} on this machine, "
+                  f"which has {format_bytes(have)} free")
+        return msgspec.structs.replace(item, gradients=False)
+
     def run(self, item: Pass) -> PassResult:
         """Load, generate, dump, gradients: what is asked for, in this order."""
         torch.manual_seed(self.assignment.seed)
@@ -60,7 +76,7 @@ class _Rank:
             first, steps = self.generate(item, loaded) if self.prompts else ([], [])
         digest = self.dump(item, loaded) if item.dump else ""
         if item.gradients:
-            self.gradients(item, loaded)
+            self.gradients(loaded)
         return PassResult(
             dtype=item.dtype, layers=loaded.layers, parameters=loaded.parameters, weight_bytes=loaded.weight_bytes,
             parameters_whole=self.parameters, load_seconds=loaded.seconds, base_private_bytes=sampler.base,
@@ -90,12 +106,8 @@ class _Rank:
         path = self.dumps / f"{item.dtype}-rank-{place.rank}.safetensors" if place.first_of_tp else None
         return dump(loaded.model, self.prompts, path, last_stage=place.stage == place.layout.pp - 1)
 
-    def gradients(self, item: Pass, loaded: Loaded) -> None:
-        """Unless they would not fit into memory, which becomes an event."""
-        need, have = loaded.weight_bytes, host.available_memory()
-        if not self.mesh.all_agree(need < have // self.mesh.place.layout.world_size):
-            self.note(f"no gradients: they take {need >> 20} MiB on a rank, {have >> 20} MiB are free on this machine")
-            return
+    def gradients(self, loaded: Loaded) -> None:
+        """Of the batch that all layouts share."""
         self.say("taking gradients")
         batch = small_batch(self.assignment.prompts, self.assignment.gradient_rows)
         gradients(loaded.model, batch, self.mesh,

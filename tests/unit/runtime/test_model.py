@@ -9,14 +9,16 @@ import pytest
 from tests.support import tiny
 
 from dayzero.errors import NotPossible, StoreError
+from dayzero.runtime.assignment import Assignment, Pass
 from dayzero.runtime.dumps import Dump, Sketches
+from dayzero.runtime.mesh import Place
 from dayzero.runtime.tokens import Tokens
 from dayzero.schema import Layout
 
 torch = pytest.importorskip("torch")
 from dayzero.runtime import dump as dumping  # noqa: E402
 from dayzero.runtime import generate as generation  # noqa: E402
-from dayzero.runtime import gradients, load  # noqa: E402
+from dayzero.runtime import gradients, load, passes  # noqa: E402
 
 PROMPTS = [(0, (10, 20, 30, 40, 50)), (1, (60, 70)), (2, (80, 90, 100))]
 
@@ -159,6 +161,27 @@ def test_sketches_of_stages_are_added(tmp_path: Path) -> None:
     read = Sketches(tmp_path)
     assert read.rows == 2 and sorted(read.values) == ["own.0", "own.1", "tied"]
     np.testing.assert_array_equal(read.values["tied"], np.full(4, 3.5))
+
+
+class _Alone:
+    """Stands for the mesh of a rank that is alone."""
+
+    place = Place(Layout(), 0)
+
+    def all_agree(self, opinion: bool) -> bool:
+        return opinion
+
+
+@pytest.mark.parametrize(("free", "kept"), [(2**40, True), (2**10, False)])
+def test_gradients_that_do_not_fit_are_left_out_and_said(monkeypatch, tmp_path: Path, free: int, kept: bool) -> None:
+    assignment = Assignment(root="r", layout=Layout(), passes=(), prompts=(), max_new_tokens=1, batch=1, seed=0,
+                            gradient_rows=2)
+    monkeypatch.setattr(passes.host, "available_memory", lambda: free)
+    rank = passes._Rank(assignment, _Alone(), tmp_path, lambda text: None, parameters=1000)
+    assert rank.affordable(Pass(dtype="f32", gradients=True)).idle is not kept
+    assert rank.events == ([] if kept else [
+        "no gradients: with the weights in f32 they take 7.81 KiB on this machine, which has 1.00 KiB free"])
+    assert rank.affordable(Pass(dtype="f32", dump=True)) == Pass(dtype="f32", dump=True)
 
 
 class _Odd(torch.nn.Module):

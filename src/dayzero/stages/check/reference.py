@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 from math import sqrt
 from pathlib import Path
 
-from dayzero.errors import StoreError
+from dayzero.backends import host
+from dayzero.errors import NotPossible, StoreError
 from dayzero.progress import Progress
-from dayzero.runtime.assignment import Assignment, Generated, Pass
+from dayzero.runtime.assignment import BYTES, Assignment, Generated, Pass
 from dayzero.runtime.dumps import Dump, Sketches
 from dayzero.runtime.launch import launch
 from dayzero.schema import Layout, LayoutRun, Release, RunRecord, from_json
+from dayzero.units import format_bytes
 
 from .measure import Distance, distance, margin_error
 
@@ -71,6 +73,7 @@ def run_reference(source: Release, record: RunRecord, folder: Path, place: str, 
         root=str(Path(str(source.root)).resolve()), layout=Layout(), passes=passes, prompts=asked.prompts,
         max_new_tokens=asked.max_new_tokens, batch=len(asked.prompts), seed=asked.seed,
         gradient_rows=asked.gradient_rows)
+    _check_memory(source)
     where = folder / place / "reference"
     progress.update("running the reference")
     launched = launch(assignment, where, limit_s=limit_s, progress=progress)
@@ -83,6 +86,14 @@ def run_reference(source: Release, record: RunRecord, folder: Path, place: str, 
         dump=dump, generated={each.prompt: each for each in launched.ranks[0].passes[0].outputs},
         sketches=Sketches(where / "dump"), dtype=dtype, own=own, margin_error=_margin_error(same, dump),
         layers=len(source.model.layers), longest_sum=max(widths))
+
+
+def _check_memory(source: Release) -> None:
+    """Raises NotPossible when the weights in f32 do not fit into this machine's memory."""
+    need, have = source.model.parameters * BYTES["f32"], host.available_memory()
+    if need > have:
+        raise NotPossible(f"the reference takes {format_bytes(need)} in f32 and {format_bytes(have)} are free here",
+                          "check it on a machine with more memory")
 
 
 def _margin_error(same: Dump, truth: Dump) -> float:

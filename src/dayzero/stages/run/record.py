@@ -61,6 +61,7 @@ def _events(passes: list[PassResult], plan: Plan, assignment: Assignment) -> tup
     planned = next((each.stages for each in plan.candidates if each.layout == layout), None)
     ran = [passes[stage * layout.tp].layers for stage in range(layout.pp)]
     if planned and [list(range(*each)) for each in planned] != [list(each) for each in ran]:
-        events.append("stages hold layers " + ", ".join(f"{each[0]}-{each[-1]}" if each else "none" for each in ran) + "; the plan had "
+        held = ", ".join(f"{each[0]}-{each[-1]}" if each else "none" for each in ran)
+        events.append(f"stages hold layers {held}; the plan had "
                       + ", ".join(f"{first}-{end - 1}" for first, end in planned))
     return tuple(events)

@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from types import SimpleNamespace
 
+import msgspec
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
+from tests.support import tiny
+from tests.unit.stages.run.test_record import _pass
 
 from dayzero.errors import NotPossible, StoreError
-from dayzero.runtime.assignment import Generated, RankResult
+from dayzero.runtime.assignment import Assignment, Generated, RankResult
 from dayzero.runtime.dumps import Dump, Sketches
 from dayzero.schema import Layout, LayoutRun, Output, RunRecord, to_json
 from dayzero.stages.check import check
@@ -114,8 +117,6 @@ def test_ranks_of_a_group_have_to_agree(tmp_path: Path) -> None:
 
 
 def _write(path: Path, rank: int, digest: str) -> None:
-    from tests.unit.stages.run.test_record import _pass
-
     passes = (_pass(0, steps=(), dump_digest=digest),)
     path.write_bytes(to_json(RankResult(rank=rank, device="cpu", passes=passes)))
 
@@ -140,16 +141,27 @@ def test_no_gradients_no_check(tmp_path: Path, truth: Reference) -> None:
     assert check_gradients(_run("run"), tmp_path, truth) == []
 
 
-def test_dumps_that_are_gone(tmp_path: Path) -> None:
-    from tests.support import tiny
-
-    (tmp_path / "config.json").write_text(
+def _release(folder: Path, **changes):
+    (folder / "config.json").write_text(
         '{"architectures": ["A"], "model_type": "a", "vocab_size": 8, "hidden_size": 4, "num_hidden_layers": 2}')
-    record = RunRecord(runs=(_run("6-run/pp2/dump"),), prompts=("p",), max_new_tokens=3)
-    release = tiny.release(tmp_path)
-    with pytest.raises(StoreError, match="dumps of pp=2 are gone"):
-        check(release, record, folder=tmp_path)
-    import msgspec
+    return msgspec.structs.replace(tiny.release(folder), **changes)
 
+
+def test_dumps_that_are_gone(tmp_path: Path) -> None:
+    record = RunRecord(runs=(_run("6-run/pp2/dump"),), prompts=("p",), max_new_tokens=3)
+    with pytest.raises(StoreError, match="dumps of pp=2 are gone"):
+        check(_release(tmp_path), record, folder=tmp_path)
+
+
+def test_a_reference_that_cannot_run_here(tmp_path: Path) -> None:
+    record = RunRecord(runs=(_run("x/dump"),), prompts=("p",), max_new_tokens=3)
     with pytest.raises(NotPossible, match="no weights"):
-        check(msgspec.structs.replace(release, has_weights=False), record, folder=tmp_path)
+        check(_release(tmp_path, has_weights=False), record, folder=tmp_path)
+    assignment = Assignment(root="r", layout=Layout(pp=2), passes=(), prompts=((1,),), max_new_tokens=1, batch=1,
+                            seed=0, gradient_rows=2)
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "assignment.json").write_bytes(to_json(assignment))
+    release = _release(tmp_path)
+    huge = msgspec.structs.replace(release.model, parameters=10**13)
+    with pytest.raises(NotPossible, match=r"36\.38 TiB in f32"):
+        check(msgspec.structs.replace(release, model=huge), record, folder=tmp_path)
