@@ -8,7 +8,7 @@ sketch of a sum is the sum of the sketches: that is how stages that share a tied
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,8 @@ from .mesh import Mesh
 WIDTH = 1024
 LENGTH = 32
 """Most tokens of one sequence in the batch."""
+_PART = 1 << 22
+"""Elements that are sketched at a time; a multiple of WIDTH."""
 
 
 def small_batch(prompts: Sequence[Sequence[int]], rows: int) -> torch.Tensor:
@@ -34,18 +36,27 @@ def small_batch(prompts: Sequence[Sequence[int]], rows: int) -> torch.Tensor:
 def gradients(model: Any, batch: torch.Tensor, mesh: Mesh, path: Path) -> None:
     """Take the gradients of this replica's part of the batch, average them over replicas, save sketches to `path`.
 
-    All ranks have to call it; only ranks whose path ends up different save (the first of a tp group, replica 0).
+    All ranks have to call it; the first of each tp group of replica 0 saves. A gradient is sketched and dropped as soon
+    as it is complete, in the same order on all ranks, so that few of them are in memory at the same time.
     """
     place = mesh.place
     rows = len(batch) // place.layout.dp
     mine = batch[place.replica * rows:(place.replica + 1) * rows]
-    model.zero_grad(set_to_none=True)
-    (_backward_stage if place.layout.pp > 1 else _backward)(model, mine)
-    sketches = {}
-    for name, parameter in model.named_parameters():
-        if parameter.grad is not None:
-            sketches[name] = sketch(mesh.average_over_replicas(whole(parameter.grad).contiguous()))
-        parameter.grad = None
+    sketches: dict[str, torch.Tensor] = {}
+
+    def take(name: str) -> Any:
+        def hook(parameter: torch.Tensor) -> None:
+            if parameter.grad is not None:
+                sketches[name] = sketch(mesh.average_over_replicas(whole(parameter.grad).contiguous()))
+            parameter.grad = None
+        return hook
+
+    backward = (_forward_stage if place.layout.pp > 1 else _forward)(model, mine)
+    # After forward, in which the library adds hooks of its own that sum up partial gradients: they have to run first.
+    hooks = [each.register_post_accumulate_grad_hook(take(name)) for name, each in model.named_parameters()]
+    backward()
+    for each in hooks:
+        each.remove()
     if place.first_of_tp and place.replica == 0:
         part = path.with_suffix(".part")
         save_file(sketches, str(part), metadata={"rows": str(len(batch)), "length": str(batch.shape[1])})
@@ -55,10 +66,12 @@ def gradients(model: Any, batch: torch.Tensor, mesh: Mesh, path: Path) -> None:
 def sketch(gradient: torch.Tensor) -> torch.Tensor:
     """[WIDTH] f32."""
     flat = gradient.detach().float().flatten()
-    count = flat.numel()
-    signs = torch.randint(0, 2, (count,), generator=torch.Generator().manual_seed(count), dtype=torch.int8)
-    signed = flat * signs.mul_(2).sub_(1)
-    return functional.pad(signed, (0, -count % WIDTH)).view(-1, WIDTH).sum(0)
+    generator, total = torch.Generator().manual_seed(flat.numel()), torch.zeros(WIDTH)
+    for part in torch.split(flat, _PART):
+        signs = torch.randint(0, 2, part.shape, generator=generator, dtype=torch.int8)
+        signed = part * signs.mul_(2).sub_(1)
+        total += functional.pad(signed, (0, -len(part) % WIDTH)).view(-1, WIDTH).sum(0)
+    return total
 
 
 def _loss(logits: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
@@ -66,11 +79,13 @@ def _loss(logits: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
     return functional.cross_entropy(whole(logits)[:, :-1].float().flatten(0, 1), ids[:, 1:].flatten())
 
 
-def _backward(model: Any, ids: torch.Tensor) -> None:
-    torch.autograd.backward(_loss(model(input_ids=ids, use_cache=False).logits, ids))
+def _forward(model: Any, ids: torch.Tensor) -> Callable[[], None]:
+    """Compute the loss; what comes back takes its gradients."""
+    loss = _loss(model(input_ids=ids, use_cache=False).logits, ids)
+    return lambda: torch.autograd.backward(loss)
 
 
-def _backward_stage(model: Any, ids: torch.Tensor) -> None:
+def _forward_stage(model: Any, ids: torch.Tensor) -> Callable[[], None]:
     """One stage after the other; the gradient of a stage's input goes back to the stage that made it.
 
     The library's forward for stages passes activations on without autograd, so the parts are called by themselves.
@@ -83,12 +98,18 @@ def _backward_stage(model: Any, ids: torch.Tensor) -> None:
         dist.recv(received, rank - 1)
         inputs = {"inputs_embeds": received.requires_grad_()}
     if rank == last:
-        torch.autograd.backward(_loss(whole_model(model, **inputs, use_cache=False).logits, ids))
+        output = _loss(whole_model(model, **inputs, use_cache=False).logits, ids)
     else:
-        hidden = base(**inputs, use_cache=False).last_hidden_state
-        dist.send(hidden.detach().contiguous(), rank + 1)
-        incoming = torch.empty_like(hidden)
-        dist.recv(incoming, rank + 1)
-        hidden.backward(incoming)
-    if rank > 0:
-        dist.send(inputs["inputs_embeds"].grad.contiguous(), rank - 1)
+        output = base(**inputs, use_cache=False).last_hidden_state
+        dist.send(output.detach().contiguous(), rank + 1)
+
+    def backward() -> None:
+        incoming = None
+        if rank < last:
+            incoming = torch.empty_like(output)
+            dist.recv(incoming, rank + 1)
+        torch.autograd.backward(output, incoming)
+        if rank > 0:
+            dist.send(inputs["inputs_embeds"].grad.contiguous(), rank - 1)
+
+    return backward

@@ -66,7 +66,7 @@ def load(root: Path, layout: Layout, dtype: str) -> Loaded:
     model.eval()
     # Only the end tokens: what a release suggests for sampling or penalties has no place in a comparison.
     model.generation_config = GenerationConfig(eos_token_id=model.generation_config.eos_token_id, do_sample=False)
-    _own(model)
+    _own(model, root)
     parts = [local(parameter) for parameter in model.parameters()]
     return Loaded(
         model=model, layers=tuple(number for number, layer in enumerate(decoder_layers(model)) if has_weights(layer)),
@@ -112,8 +112,25 @@ def whole(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
-def _own(model: nn.Module) -> None:
-    """Copy what is mapped from the files into memory of this process, one tensor at a time."""
+def _own(model: nn.Module, root: Path) -> None:
+    """Copy what is mapped from the release's files into memory of this process, one tensor at a time."""
+    mapped = mapped_ranges(root)
     with torch.no_grad():
         for tensor in (*model.parameters(), *model.buffers()):
-            tensor.data = tensor.data.clone()
+            address = local(tensor).data_ptr()
+            if any(start <= address < end for start, end in mapped):
+                tensor.data = tensor.data.clone()
+
+
+def mapped_ranges(root: Path) -> list[tuple[int, int]]:
+    """Addresses (start, end) at which weight files of the folder are mapped into this process. None where the system
+    does not tell."""
+    maps = Path("/proc/self/maps")
+    files = {str(path.resolve()) for path in root.glob("*.safetensors")}
+    ranges = []
+    for line in maps.read_text().splitlines() if maps.exists() else ():
+        addresses, _, _, _, _, *path = line.split(maxsplit=5)
+        if path and path[0] in files:
+            start, _, end = addresses.partition("-")
+            ranges.append((int(start, 16), int(end, 16)))
+    return ranges

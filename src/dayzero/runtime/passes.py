@@ -54,15 +54,15 @@ class _Rank:
         self.phase = ""
 
     def affordable(self, item: Pass) -> Pass:
-        """The pass, without gradients (which becomes an event) when weights and gradients of all ranks do not fit."""
+        """The pass, without gradients (which becomes an event) when the weights of all ranks do not fit."""
         if not item.gradients:
             return item
         layout = self.mesh.place.layout
-        need, have = 2 * self.parameters * BYTES[item.dtype] * layout.dp, host.available_memory()
+        need, have = self.parameters * BYTES[item.dtype] * layout.dp, host.available_memory()
         if self.mesh.all_agree(need < have):
             return item
-        self.note(f"no gradients: with the weights in {item.dtype} they take {format_bytes(need)} on this machine, "
-                  f"which has {format_bytes(have)} free")
+        self.note(f"no gradients: the weights in {item.dtype} take {format_bytes(need)} on this machine, which has "
+                  f"{format_bytes(have)} free")
         return msgspec.structs.replace(item, gradients=False)
 
     def run(self, item: Pass) -> PassResult:

@@ -105,6 +105,20 @@ def test_what_is_loaded_is_told(root: Path) -> None:
     assert loaded.weight_bytes == 2 * loaded.parameters and loaded.layers == (0, 1, 2, 3)
 
 
+def test_weights_are_no_longer_mapped_from_the_files(root: Path, tmp_path: Path) -> None:
+    """Through links too: the hub's cache keeps its files elsewhere."""
+    for path in root.iterdir():
+        (tmp_path / path.name).symlink_to(path)
+    from transformers import AutoModelForCausalLM
+
+    raw = AutoModelForCausalLM.from_pretrained(tmp_path, dtype="auto", local_files_only=True)
+    def mapped(model) -> int:
+        ranges = load.mapped_ranges(tmp_path)
+        return sum(any(start <= p.data_ptr() < end for start, end in ranges) for p in model.parameters())
+    assert mapped(raw) == len(list(raw.parameters()))
+    assert mapped(load.load(tmp_path, Layout(), "f32").model) == 0
+
+
 def test_a_split_that_splits_nothing_is_refused() -> None:
     assert load.check_split(Layout(), 100, 100) == "" and load.check_split(Layout(tp=2), 55, 100) == ""
     assert "99%" in load.check_split(Layout(tp=2), 99, 100)
@@ -180,7 +194,7 @@ def test_gradients_that_do_not_fit_are_left_out_and_said(monkeypatch, tmp_path: 
     rank = passes._Rank(assignment, _Alone(), tmp_path, lambda text: None, parameters=1000)
     assert rank.affordable(Pass(dtype="f32", gradients=True)).idle is not kept
     assert rank.events == ([] if kept else [
-        "no gradients: with the weights in f32 they take 7.81 KiB on this machine, which has 1.00 KiB free"])
+        "no gradients: the weights in f32 take 3.91 KiB on this machine, which has 1.00 KiB free"])
     assert rank.affordable(Pass(dtype="f32", dump=True)) == Pass(dtype="f32", dump=True)
 
 
