@@ -17,7 +17,8 @@ STAGES = ["target", "read", "trace", "run", "check"]
 
 
 def start(model: Path, target: Path, folder: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "dayzero.cli", "adapt", str(model), "--target", str(target), "--max-new-tokens", "4"]
+    command = [sys.executable, "-m", "dayzero.cli", "adapt", str(model), "--target", str(target),
+               "--max-new-tokens", "4"]
     return subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                             start_new_session=True)
 
@@ -62,6 +63,6 @@ def test_every_stage_can_be_interrupted(real_model: Path, root: Path, tmp_path: 
         for path in run.glob("*.json"):
             assert json.loads(path.read_text())["status"] == "done", path
     process = start(real_model, target, tmp_path)
-    out, text = process.communicate(timeout=240)
+    _, text = process.communicate(timeout=240)
     assert process.returncode == 0, text
     assert (run / "9-report.html").exists()

@@ -144,7 +144,7 @@ def refuse_pickles(names: Iterable[str]) -> None:
             raise ReleaseError(
                 f"the weights are pickled ({name}), and nothing is unpickled here, ever: that can run any program",
                 "convert them: in an isolated environment without network load the model with transformers and call "
-                "save_pretrained(folder, safe_serialization=True)")  # fmt: skip
+                "save_pretrained(folder), which writes safetensors")  # fmt: skip
 
 
 def holds_data(path: Path, data_start: int) -> bool:

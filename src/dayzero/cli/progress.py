@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 
-from .progress import Progress
+from dayzero.progress import Progress
 
 
 class _Lines(Progress):

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from rich.table import Table
 
-from .schema import Device, Engine
-from .units import format_bytes, format_rate
+from dayzero.schema import Device, Engine
+from dayzero.units import format_bytes, format_rate
 
 
 def devices_table(devices: Iterable[Device]) -> Table:

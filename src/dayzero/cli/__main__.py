@@ -1,0 +1,5 @@
+"""`python -m dayzero.cli`"""
+
+from . import main
+
+main()

@@ -1,0 +1,107 @@
+"""What the verbs share: their options, and how they start a job and print a result."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dayzero.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+    from dayzero.job import Job, Options
+    from dayzero.progress import Progress
+    from dayzero.schema import Layout
+
+Release = Annotated[str, typer.Argument(help="Release folder, card (.toml) or hub id (org/name).")]
+Target = Annotated[Path, typer.Option("--target", "-t", help="target.toml: cluster, engine, workload.")]
+Runs = Annotated[Path, typer.Option("--runs", help="Folder of the run directories.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
+Force = Annotated[bool, typer.Option("--force", help="Make the stages again, even if nothing changed.")]
+Prompts = Annotated[list[str] | None, typer.Option("--prompt", help="Prompt to generate from; may be repeated.")]
+PromptFile = Annotated[Path | None, typer.Option("--prompts", help="File with one prompt a line.")]
+NewTokens = Annotated[int, typer.Option("--max-new-tokens", min=1, help="Tokens to generate for each prompt.")]
+Seed = Annotated[int, typer.Option("--seed", help="Seed of everything random.")]
+Reference = Annotated[str | None, typer.Option("--reference", help="Release to compare with; default: itself.")]
+MetadataOnly = Annotated[bool, typer.Option("--metadata-only", help="From a hub: headers, no weights.")]
+Revision = Annotated[str | None, typer.Option("--revision", help="Revision of a hub id.")]
+Layouts = Annotated[list[str] | None, typer.Option("--layout", help="Layout to run, like tp=2,pp=1; repeatable.")]
+
+_ONE_A_LINE = "give a text file with one prompt a line"
+
+
+def options_of(**chosen: Any) -> Options:
+    """The options that were chosen; None leaves the default."""
+    from dayzero.job import Options
+
+    return Options(**{name: value for name, value in chosen.items() if value is not None})
+
+
+def prompts_of(given: list[str] | None, file: Path | None) -> tuple[str, ...] | None:
+    """Prompts from the command line, then those of the file. Raises UsageError for a file without any."""
+    if file is None:
+        return tuple(given) if given else None
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read the prompts in {file}: {error}", _ONE_A_LINE) from None
+    prompts = (*(given or ()), *(line for line in lines if line.strip()))
+    if not prompts:
+        raise UsageError(f"{file} has no prompt", _ONE_A_LINE)
+    return prompts
+
+
+def layouts_of(given: list[str] | None) -> tuple[Layout, ...] | None:
+    """Layouts from the command line. Raises LayoutError."""
+    from dayzero.schema import Layout
+
+    return tuple(Layout.parse(text) for text in given) if given else None
+
+
+def advanced(release: str, target: Path, runs: Path, options: Options, **stages: Any) -> Job:
+    """The job, advanced as `stages` says (see pipeline.advance), with progress drawn on standard error."""
+    from dayzero.pipeline import advance, open_job
+
+    with drawn_progress() as progress:
+        return advance(open_job(release, target, runs=runs, options=options, progress=progress), **stages)
+
+
+def drawn_progress() -> AbstractContextManager[Progress]:
+    """Live progress on a terminal, one line a stage elsewhere."""
+    from .progress import drawn
+
+    return drawn(console(stderr=True))
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Standard output or standard error, for people."""
+    from rich.console import Console
+
+    return Console(stderr=stderr, highlight=False)
+
+
+def print_json(value: Any) -> None:
+    """One JSON object on standard output."""
+    from dayzero.schema import to_json
+
+    sys.stdout.write(to_json(value).decode() + "\n")
+
+
+def show(value: Callable[[], Any], renderable: Callable[[], RenderableType], as_json: bool) -> None:
+    """`value()` as JSON, or `renderable()` for people."""
+    if as_json:
+        print_json(value())
+    else:
+        console().print(renderable())
+
+
+def finish(failed: bool) -> None:
+    """Exit code 1 when a verdict is fail."""
+    if failed:
+        raise typer.Exit(1)

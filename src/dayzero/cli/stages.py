@@ -1,0 +1,176 @@
+"""One verb for each stage."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .app import app
+from .options import (
+    AsJson,
+    Force,
+    Layouts,
+    MetadataOnly,
+    NewTokens,
+    PromptFile,
+    Prompts,
+    Reference,
+    Release,
+    Revision,
+    Runs,
+    Seed,
+    Target,
+    advanced,
+    console,
+    drawn_progress,
+    finish,
+    layouts_of,
+    options_of,
+    prompts_of,
+    show,
+)
+
+
+@app.command()
+def adapt(
+    release: Release, target: Target, runs: Runs = Path("runs"),
+    from_stage: Annotated[str | None, typer.Option("--from", help="Make this stage and those after it again.")] = None,
+    only: Annotated[str | None, typer.Option("--only", help="Make only this stage again.")] = None,
+    force: Force = False, layout: Layouts = None, prompt: Prompts = None, prompts: PromptFile = None,
+    max_new_tokens: NewTokens = 32, seed: Seed = 0, reference: Reference = None,
+    metadata_only: MetadataOnly = False, revision: Revision = None,
+    as_json: AsJson = False,
+) -> None:
+    """All stages: read, preflight, trace, plan, run, check, emit, report."""
+    from dayzero.pipeline import failed, report_path, results
+    from dayzero.stages.report import summary
+
+    options = options_of(layouts=layouts_of(layout), prompts=prompts_of(prompt, prompts), max_new_tokens=max_new_tokens,
+                       seed=seed, reference=reference, metadata_only=metadata_only, revision=revision)
+    job = advanced(release, target, runs, options, from_stage=from_stage, only=only, force=force)
+    outcome, why = results(job), failed(results(job))
+    show(lambda: {"run": str(job.folder.path), "adapted": not why, "why_not": why,
+                   "stages": outcome.stages, "report": str(report_path(job))},
+          lambda: summary(outcome), as_json)
+    console(stderr=True).print(f"report: {report_path(job)}", soft_wrap=True)
+    finish(bool(why))
+
+
+@app.command()
+def read(release: Release, metadata_only: MetadataOnly = False, revision: Revision = None,
+         as_json: AsJson = False) -> None:
+    """What the release's files say: tensors, layers, parameters, quantisation."""
+    from dayzero.stages.read import read as read_release
+    from dayzero.stages.report import release_card
+
+    with drawn_progress() as progress:
+        found = read_release(release, revision=revision, metadata_only=metadata_only, progress=progress)
+    show(lambda: {"name": found.name, "origin": found.origin, "has_weights": found.has_weights,
+                   "tensors": found.tensors.count, "model": found.model},
+          lambda: release_card(found), as_json)
+
+
+@app.command()
+def preflight(release: Release, target: Target, runs: Runs = Path("runs"), force: Force = False,
+              as_json: AsJson = False) -> None:
+    """Everything that can be seen to go wrong before anything is launched."""
+    from dayzero.schema import Findings
+    from dayzero.stages.preflight import findings_table
+
+    job = advanced(release, target, runs, options_of(), upto="preflight", force=force)
+    found = job.need("preflight", Findings)
+    show(lambda: {"verdict": found.verdict, "findings": found.findings, "facts": found.facts},
+          lambda: findings_table(found), as_json)
+    finish(found.verdict == "fail")
+
+
+@app.command()
+def trace(
+    release: Release,
+    batch: Annotated[int, typer.Option(min=1, help="Sequences.")] = 1,
+    tokens: Annotated[int, typer.Option(min=1, help="New tokens of each sequence in prefill.")] = 64,
+    context: Annotated[int, typer.Option(min=1, help="Tokens in the cache of the decode step.")] = 64,
+    top: Annotated[int, typer.Option(min=1, help="Rows to show.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """Every operator that the model's code runs, with shapes and cost, without weights."""
+    from dayzero.stages.read import read as read_release
+    from dayzero.stages.trace import overview, to_contract
+    from dayzero.stages.trace import trace as trace_release
+
+    with drawn_progress() as progress:
+        found = read_release(release, progress=progress)
+        graph = trace_release(found, batch=batch, tokens=tokens, context=context, progress=progress)
+    show(lambda: to_contract(graph), lambda: overview(graph, top), as_json)
+
+
+@app.command()
+def plan(
+    release: Release, target: Target, runs: Runs = Path("runs"),
+    top: Annotated[int, typer.Option(min=1, help="Layouts to keep.")] = 20, force: Force = False,
+    as_json: AsJson = False,
+) -> None:
+    """Which layouts are legal, which fit, and how fast each should be."""
+    from dayzero.schema import Plan
+    from dayzero.stages.plan import overview, to_contract
+
+    job = advanced(release, target, runs, options_of(top=top), upto="plan", force=force)
+    found = job.need("plan", Plan)
+    show(lambda: to_contract(found), lambda: overview(found), as_json)
+    finish(found.best is None)
+
+
+@app.command()
+def run(
+    release: Release, target: Annotated[Path | None, typer.Option("--target", "-t", help="target.toml.")] = None,
+    layout: Layouts = None, prompt: Prompts = None, prompts: PromptFile = None, max_new_tokens: NewTokens = 32,
+    seed: Seed = 0, runs: Runs = Path("runs"), force: Force = False, as_json: AsJson = False,
+) -> None:
+    """Run the release on this machine, sharded by the plan or by --layout."""
+    from dayzero.resolve import local_target
+    from dayzero.schema import RunRecord
+    from dayzero.stages.run import overview, to_contract
+
+    layouts = layouts_of(layout)
+    options = options_of(layouts=layouts, prompts=prompts_of(prompt, prompts), max_new_tokens=max_new_tokens, seed=seed)
+    job = advanced(release, target or local_target(layouts or (), runs), runs, options, upto="run", force=force)
+    record = job.need("run", RunRecord)
+    show(lambda: to_contract(record), lambda: overview(record), as_json)
+
+
+@app.command()
+def check(release: Release, target: Target, reference: Reference = None, runs: Runs = Path("runs"),
+          force: Force = False, as_json: AsJson = False) -> None:
+    """Prove that what ran is the released model, layer by layer."""
+    from dayzero.schema import Verdict
+    from dayzero.stages.check import overview, to_contract
+
+    job = advanced(release, target, runs, options_of(reference=reference), upto="check", force=force)
+    verdict = job.need("check", Verdict)
+    show(lambda: to_contract(verdict), lambda: overview(verdict), as_json)
+    finish(not verdict.passed)
+
+
+@app.command()
+def emit(release: Release, target: Target, runs: Runs = Path("runs"), force: Force = False,
+         as_json: AsJson = False) -> None:
+    """Launch commands and machine-readable plan, written to the run directory."""
+    from dayzero.schema import Bundle
+    from dayzero.stages.emit import overview
+
+    job = advanced(release, target, runs, options_of(), upto="emit", force=force)
+    bundle = job.need("emit", Bundle)
+    show(lambda: {"folder": str(job.folder.path / "8-bundle"), "commands": bundle.commands, "notes": bundle.notes},
+          lambda: overview(bundle), as_json)
+
+
+@app.command()
+def report(release: Release, target: Target, runs: Runs = Path("runs")) -> None:
+    """The HTML report of what the run directory holds; prints its path."""
+    from dayzero.pipeline import report_path
+
+    job = advanced(release, target, runs, options_of(), only="report")
+    sys.stdout.write(f"{report_path(job)}\n")

@@ -1,0 +1,80 @@
+"""Verbs for files and for the facts that dayzero ships."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .app import app
+from .options import (
+    AsJson,
+    drawn_progress,
+    show,
+)
+
+
+@app.command("import-gguf")
+def import_gguf(
+    source: Annotated[Path, typer.Argument(help="A .gguf file.")],
+    out: Annotated[Path, typer.Argument(help="Folder to write the release to; must not exist or be empty.")],
+) -> None:
+    """Write an ordinary bf16 safetensors release from a GGUF file (its weights are dequantised, not restored)."""
+    from dayzero.runtime.gguf import import_gguf as convert
+
+    with drawn_progress() as progress:
+        written = convert(source, out, progress=progress)
+    sys.stdout.write(f"{written}\n")
+
+
+@app.command()
+def card(
+    source: Annotated[Path, typer.Argument(help="A card (.toml).")],
+    out: Annotated[Path, typer.Argument(help="Folder to write to; must not exist or be empty.")],
+) -> None:
+    """Write the metadata-only release that a card describes: config, index, shards with headers and no data."""
+    from dayzero.stages.read import write_release
+
+    sys.stdout.write(f"{write_release(source, out)}\n")
+
+
+@app.command()
+def manifest(release: Annotated[Path, typer.Argument(help="Release folder.")]) -> None:
+    """Write dayzero-manifest.json: size and SHA-256 of every file, which later reads are checked against."""
+    from dayzero.stages.read import write_manifest
+
+    with drawn_progress() as progress:
+        written = write_manifest(release, progress=progress)
+    sys.stdout.write(f"{written}\n")
+
+
+@app.command()
+def rules(as_json: AsJson = False) -> None:
+    """The preflight rules."""
+    from dayzero.stages.preflight import rules as all_rules
+    from dayzero.stages.preflight import rules_table
+
+    show(lambda: [{"rule": rule.name, "severity": rule.severity, "what": rule.what} for rule in all_rules()],
+          rules_table, as_json)
+
+
+@app.command()
+def devices(as_json: AsJson = False) -> None:
+    """The devices that dayzero ships descriptions of, with the source of each figure."""
+    from dayzero.data import devices as all_devices
+
+    from .tables import devices_table
+
+    show(all_devices, lambda: devices_table(all_devices()), as_json)
+
+
+@app.command()
+def engines(as_json: AsJson = False) -> None:
+    """The engine profiles that dayzero ships, with the source of each fact."""
+    from dayzero.data import engines as all_engines
+
+    from .tables import engines_table
+
+    show(all_engines, lambda: engines_table(all_engines()), as_json)
