@@ -221,6 +221,11 @@ class ModelSpec(Noun, frozen=True, kw_only=True):
     unknowns: tuple[str, ...] = ()
     """Config keys and tensor patterns that nothing here understands."""
 
+    @property
+    def mixes_experts(self) -> bool:
+        """Whether a token uses only some of the parameters."""
+        return any(block.experts for block in self.feed_forwards.values())
+
     def attention_layers(self) -> dict[str, int]:
         """Number of layers of each attention kind."""
         kinds: dict[str, int] = {}
@@ -253,3 +258,5 @@ class Release(Noun, frozen=True, kw_only=True):
     """What config and headers say about the model."""
     root: str | None
     """Folder that holds the files; None: there is none (a card)."""
+    hub: str = ""
+    """Where it is published: `org/name`, or `org/name@revision` when it was read there; empty: not known."""

@@ -122,8 +122,8 @@ def _words(release: Release, candidate: Candidate, layout: Layout, target: Targe
 
 def _model(release: Release) -> tuple[str, str]:
     """What the engine is told to load, and the hub revision if there is one."""
-    if release.origin.startswith("hub:"):
-        name, _, revision = release.origin.removeprefix("hub:").partition("@")
+    if release.hub:
+        name, _, revision = release.hub.partition("@")
         return name, revision
     return (release.root or MODEL), ""
 
@@ -154,7 +154,7 @@ def _environment(candidate: Candidate) -> list[str]:
 
 def _notes(release: Release, candidate: Candidate, layout: Layout, target: Target) -> list[str]:
     notes = []
-    if release.origin.startswith("hub:"):
+    if release.hub:
         pass
     elif not release.root:
         notes.append(f"The release is a card without files: put the folder or hub id of the weights for {MODEL}.")

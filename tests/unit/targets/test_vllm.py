@@ -71,9 +71,9 @@ def test_length_is_rounded_up_and_bounded_by_the_model() -> None:
 
 
 def test_hub_releases_are_named_with_their_revision() -> None:
-    command = _launch(Layout(tp=8), origin="hub:org/name@abc123").commands["vllm"]
+    command = _launch(Layout(tp=8), hub="org/name@abc123").commands["vllm"]
     assert shlex.split(command)[:5] == ["vllm", "serve", "org/name", "--revision", "abc123"]
-    assert not any("card" in note for note in _launch(Layout(tp=8), origin="hub:org/name@abc123").notes)
+    assert not any("card" in note for note in _launch(Layout(tp=8), hub="org/name@abc123").notes)
 
 
 def test_own_code_is_trusted_only_where_the_config_names_some() -> None:

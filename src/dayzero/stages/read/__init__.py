@@ -56,8 +56,9 @@ def _read_hub(repo: str, revision: str | None, metadata_only: bool, cache: Path 
     from .hub import fetch
 
     copy = fetch(repo, revision=revision, metadata_only=metadata_only, cache=cache, progress=progress)
-    origin = f"hub:{repo}@{copy.commit}"
-    return read_folder(copy.folder, name=repo, origin=origin, listing=copy.listing, progress=progress)
+    published = f"{repo}@{copy.commit}"
+    release = read_folder(copy.folder, name=repo, origin=f"hub:{published}", listing=copy.listing, progress=progress)
+    return msgspec.structs.replace(release, hub=published)
 
 
 def _with_digests(release: Release, cache: Path | None, progress: Progress) -> Release:

@@ -98,7 +98,7 @@ def read_card(path: Path) -> Release:
     except (CardError, ReleaseError) as error:
         raise CardError(f"{path.name}: {error.message}", error.hint) from None
     return Release(name=card.card.name, origin=str(path), has_weights=False, files=(), tensors=tensors, index=None,
-                   missing_shards=(), config=card.config, model=model, root=None)  # fmt: skip
+                   missing_shards=(), config=card.config, model=model, root=None, hub=card.card.hub)  # fmt: skip
 
 
 def card_tensors(card: Card) -> TensorTable:

@@ -67,9 +67,9 @@ def _lines(results: Results) -> Iterator[tuple[str, Text]]:
 
 def _release(results: Results) -> Text:
     model = results.release.model
-    active = model.parameters_active.get("all")
+    active = model.parameters_active.get("no_embedding")
     parts = [f"{format_count(model.parameters)} parameters"]
-    parts += [f"{format_count(active)} active"] if active and active != model.parameters else []
+    parts += [f"{format_count(active)} active (without input embedding)"] if active and model.mixes_experts else []
     kinds = ", ".join(f"{count} {kind}" for kind, count in model.attention_layers().items())
     parts += [f"{len(model.layers)} layers ({kinds} attention)", format_bytes(model.checkpoint_bytes)]
     parts += [model.provenance] if model.provenance else []
