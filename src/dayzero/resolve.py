@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import tomli_w
 
 from dayzero.data.devices import FP8_DIALECTS, LOCAL, device
 from dayzero.data.engines import resolve_engine
@@ -66,7 +67,7 @@ def local_target(layouts: Sequence[Layout], folder: Path) -> Path:
     """Write a target file for this machine with room for the largest of the layouts, and return its path."""
     ranks = max((layout.world_size for layout in layouts), default=1)
     path = folder / f"local-{ranks}.toml"
-    write_atomic(path, f'[cluster]\ndevice = "{LOCAL}"\ndevices_per_node = {ranks}\n'.encode())
+    write_atomic(path, tomli_w.dumps({"cluster": {"device": LOCAL, "devices_per_node": ranks}}).encode())
     return path
 
 

@@ -12,7 +12,8 @@ import pytest
 BASE = [
     "dayzero", "dayzero.cli", "dayzero.pipeline", "dayzero.resolve", "dayzero.schema", "dayzero.data", "dayzero.ops",
     "dayzero.placement", "dayzero.backends", "dayzero.targets", "dayzero.stages.read", "dayzero.stages.preflight",
-    "dayzero.stages.plan", "dayzero.stages.emit", "dayzero.stages.report",
+    "dayzero.stages.plan", "dayzero.stages.emit", "dayzero.stages.report", "dayzero.stages.trace", "dayzero.stages.run",
+    "dayzero.stages.check",
 ]
 HEAVY = ("torch", "transformers", "safetensors", "accelerate", "gguf")
 

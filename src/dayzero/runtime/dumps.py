@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
 
 from dayzero.errors import StoreError
 
@@ -34,7 +36,7 @@ class Dump:
         path = self._file.get(f"{prompt}/{place}")
         if path is None:
             raise StoreError(f"the dump has no {place} of prompt {prompt}", "run again with --from run --force")
-        with safe_open(str(path), framework="numpy") as file:
+        with _opened(path) as file:
             return np.asarray(file.get_tensor(f"{prompt}/{place}"), dtype=np.float32)
 
 
@@ -46,7 +48,7 @@ class Sketches:
         self.rows = 0
         """Sequences in the batch."""
         for path in sorted(folder.glob("gradients-rank-*.safetensors")):
-            with safe_open(str(path), framework="numpy") as file:
+            with _opened(path) as file:
                 self.rows = int(file.metadata()["rows"])
                 for name in file.keys():  # noqa: SIM118  (not a mapping)
                     self.values[name] = self.values.get(name, 0) + file.get_tensor(name).astype(np.float64)
@@ -70,8 +72,17 @@ def _files(folder: Path, pattern: str) -> list[Path]:
 
 
 def _names(path: Path) -> list[str]:
+    with _opened(path) as file:
+        return list(file.keys())
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """The file, for reading. Raises StoreError when it is damaged. The reader is no part of the base install."""
+    from safetensors import SafetensorError, safe_open
+
     try:
         with safe_open(str(path), framework="numpy") as file:
-            return list(file.keys())
+            yield file
     except (SafetensorError, OSError) as error:
         raise StoreError(f"the dump {path} is damaged: {error}", "run again with --from run --force") from None

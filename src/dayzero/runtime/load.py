@@ -46,9 +46,9 @@ def blueprint(root: Path) -> Blueprint:
 
     logging.getLogger("transformers").setLevel(logging.WARNING)
     try:
-        config = AutoConfig.from_pretrained(root, local_files_only=True)
+        config = AutoConfig.from_pretrained(root, local_files_only=True, trust_remote_code=False)
         with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(config)
+            model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
     except (ValueError, KeyError, ImportError) as error:
         raise NotPossible(f"transformers cannot build this model: {str(error).splitlines()[0]}",
                           "use a version of transformers that supports it") from None
@@ -62,7 +62,8 @@ def load(root: Path, layout: Layout, dtype: str) -> Loaded:
     started = time.perf_counter()
     options = {"distributed_config": config} if (config := distributed_config(layout)) else {}
     model = AutoModelForCausalLM.from_pretrained(
-        root, dtype=getattr(torch, DTYPES[dtype]), local_files_only=True, use_safetensors=True, **options)
+        root, dtype=getattr(torch, DTYPES[dtype]), local_files_only=True, use_safetensors=True,
+        trust_remote_code=False, **options)
     model.eval()
     # Only the end tokens: what a release suggests for sampling or penalties has no place in a comparison.
     model.generation_config = GenerationConfig(eos_token_id=model.generation_config.eos_token_id, do_sample=False)

@@ -16,7 +16,8 @@ class Tokens:
         from transformers import AutoTokenizer
 
         try:
-            self._tokenizer: Any = AutoTokenizer.from_pretrained(str(root), local_files_only=True)
+            self._tokenizer: Any = AutoTokenizer.from_pretrained(str(root), local_files_only=True,
+                                                                 trust_remote_code=False)
         except (OSError, ValueError, ImportError, KeyError) as error:
             raise NotPossible(f"no usable tokenizer: {str(error).splitlines()[0]}",
                               "put the release's tokenizer files into its folder") from None
