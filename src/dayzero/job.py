@@ -96,16 +96,24 @@ class Stage:
         return {**digests, "options": digest(chosen), "identity": digest(self.identity(job))}
 
 
-def make_stage(job: Job, stage: Stage, *, force: bool = False) -> Artifact:
-    """One stage's artifact, from the run directory if nothing that it depends on has changed, else made now.
+def up_to_date(known: Artifact | None, stage: Stage, job: Job, *, asked: bool = True) -> bool:
+    """Whether what lies in the run directory is what would be made now. Unless the stage is one that was `asked` for,
+    any choice of its options will do: a report is about the run that was made, whatever its prompts were."""
+    if known is None or known.status != "done" or (stage.beside and not (job.folder.path / stage.beside).exists()):
+        return False
+    now = stage.inputs(job)
+    return known.inputs == now or (not asked and known.inputs | {"options": now["options"]} == now)
+
+
+def make_stage(job: Job, stage: Stage, *, force: bool = False, asked: bool = True) -> Artifact:
+    """One stage's artifact, from the run directory if it is up to date, else made now.
 
     A stage that cannot run, or that ran and failed, is recorded as such. Raises DayzeroError for a wrong request; then
     the run directory holds what it held before.
     """
     inputs = stage.inputs(job)
     known = None if force else job.folder.load(stage.number, stage.name)
-    complete = not stage.beside or (job.folder.path / stage.beside).exists()
-    if known and known.inputs == inputs and known.status == "done" and complete:
+    if known and up_to_date(known, stage, job, asked=asked):
         job.made[stage.name] = known
         return known
     job.progress.update(stage.name)

@@ -9,13 +9,15 @@ not possible with the reason, and what depends on it too.
 
 from __future__ import annotations
 
+import os
+import platform
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from dayzero import __version__
 from dayzero.errors import ReleaseError, UsageError, did_you_mean
-from dayzero.job import Job, Options, Stage, make_stage
+from dayzero.job import Job, Options, Stage, make_stage, up_to_date
 from dayzero.progress import SILENT, Progress
 from dayzero.schema import (
     Bundle,
@@ -109,17 +111,22 @@ def _file_identity(path: str | None) -> list[list[Any]]:
     return [[str(file), file.stat().st_size, file.stat().st_mtime_ns] for file in files if file.is_file()]
 
 
-def _target_identity(job: Job) -> str:
+def _read_identity(job: Job) -> list[Any]:
+    return [_file_identity(job.source), job.options.revision, job.options.metadata_only]
+
+
+def _target_identity(job: Job) -> list[str]:
+    """The file, and the machine: a target may say that this one is to be measured."""
     try:
-        return job.target.read_text(errors="replace")
+        text = job.target.read_text(errors="replace")
     except OSError:
-        return ""  # resolve_target says what is wrong with it
+        text = ""  # resolve_target says what is wrong with it
+    return [text, platform.node(), platform.machine(), str(os.cpu_count())]
 
 
 STAGES: tuple[Stage, ...] = (
     Stage(number=0, name="target", noun=Target, make=_target, identity=_target_identity),
-    Stage(number=1, name="read", noun=Release, make=_read, options=("revision", "metadata_only"),
-          identity=lambda job: _file_identity(job.source)),
+    Stage(number=1, name="read", noun=Release, make=_read, identity=_read_identity),
     Stage(number=2, name="preflight", noun=Findings, make=_preflight, needs=("read", "target")),
     Stage(number=3, name="trace", noun=OpGraph, make=_trace, needs=("read", "target"),
           options=("batch", "tokens", "context")),
@@ -133,7 +140,7 @@ STAGES: tuple[Stage, ...] = (
     Stage(number=9, name="report", noun=Bundle, make=_report, needs=("read", "target"),
           uses=("preflight", "trace", "plan", "run", "check", "emit"), beside="9-report.html"),
 )
-"""Number 4 belongs to tune, which does not exist yet."""
+"""Number 4 is kept for tune."""
 
 
 def stage_named(name: str) -> Stage:
@@ -181,7 +188,8 @@ def advance(job: Job, upto: str | None = None, *, from_stage: str | None = None,
         for stage in STAGES:
             if stage.name in wanted:
                 anew = stage.name == alone or (first is not None and stage.number >= first)
-                make_stage(job, stage, force=anew or (force and first is None and alone is None))
+                make_stage(job, stage, force=anew or (force and first is None and alone is None),
+                           asked=last in (None, stage.name))
                 _stop_on_broken_files(job, stage, upto)
             else:
                 _keep(job, stage)
@@ -191,7 +199,7 @@ def advance(job: Job, upto: str | None = None, *, from_stage: str | None = None,
 def _keep(job: Job, stage: Stage) -> None:
     """Use what an unwanted stage left, if it is still true: a plan is better with a trace that is already there."""
     known = job.folder.load(stage.number, stage.name)
-    if known and known.inputs == stage.inputs(job):
+    if known and up_to_date(known, stage, job, asked=False):
         job.made[stage.name] = known
 
 

@@ -32,26 +32,27 @@ def _assignment(root: Path, *, tokens: int = 200) -> Assignment:
 
 
 class _When(Progress):
-    """Calls something once, when both ranks are generating."""
+    """Calls something with the ranks' process numbers once, when both are generating."""
 
-    def __init__(self, folder: Path, action: Callable[[], None]) -> None:
-        self.phases = [folder / f"rank-{rank}" / "phase" for rank in (0, 1)]
-        self.action, self.done = action, False
+    def __init__(self, folder: Path, action: Callable[[list[int]], None]) -> None:
+        self.work = folder.with_name(f".{folder.name}.part")
+        self.action, self.pids = action, list[int]()
 
     def update(self, text: str, done: float = 0.0, total: float = 0.0) -> None:
-        if not self.done and all(path.exists() and "generating" in path.read_text() for path in self.phases):
-            self.done = True
-            self.action()
+        phases = [self.work / f"rank-{rank}" / "phase" for rank in (0, 1)]
+        if not self.pids and all(path.exists() and "generating" in path.read_text() for path in phases):
+            self.pids = _pids(self.work)
+            self.action(self.pids)
 
 
-def _pid(folder: Path, rank: int) -> int:
-    return int((folder / f"rank-{rank}" / "pid").read_text())
+def _pids(folder: Path) -> list[int]:
+    return [int((folder / f"rank-{rank}" / "pid").read_text()) for rank in (0, 1)]
 
 
-def _all_gone(folder: Path) -> bool:
+def _all_gone(pids: list[int]) -> bool:
     """A killed process may take a moment, and may stay as a zombie if nobody waits for it."""
     for _ in range(100):
-        states = [Path(f"/proc/{_pid(folder, rank)}/stat") for rank in (0, 1)]
+        states = [Path(f"/proc/{pid}/stat") for pid in pids]
         alive = [path for path in states if path.exists() and path.read_text().rpartition(")")[2].split()[0] != "Z"]
         if not alive:
             return True
@@ -70,35 +71,42 @@ def test_a_rank_that_raises(model: Path, tmp_path: Path) -> None:
         launch(_assignment(root), tmp_path / "launch")
     assert "of 2 ended with exit code 1 while loading bf16" in caught.value.message
     assert "SafetensorError" in caught.value.log
-    assert _all_gone(tmp_path / "launch")
+    failed = tmp_path / "launch-failed"
+    assert _all_gone(_pids(failed)) and str(failed) in caught.value.hint
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["launch-failed", "model"]
 
 
 def test_a_rank_that_is_killed(model: Path, tmp_path: Path) -> None:
     folder, start = tmp_path / "launch", time.monotonic()
+    when = _When(folder, lambda pids: os.kill(pids[1], signal.SIGKILL))
     with pytest.raises(StageError) as caught:
-        launch(_assignment(model), folder, progress=_When(folder, lambda: os.kill(_pid(folder, 1), signal.SIGKILL)))
+        launch(_assignment(model), folder, progress=when)
     assert caught.value.message.startswith("rank 1 of 2 ended with SIGKILL while generating")
     assert caught.value.exit_code == 1
-    assert _all_gone(folder) and time.monotonic() - start < 120
+    assert _all_gone(when.pids) and time.monotonic() - start < 120
 
 
 def test_ranks_that_hang(model: Path, tmp_path: Path) -> None:
     folder = tmp_path / "launch"
-    stop = _When(folder, lambda: os.kill(_pid(folder, 1), signal.SIGSTOP))
+    stop = _When(folder, lambda pids: os.kill(pids[1], signal.SIGSTOP))
     with pytest.raises(StageError, match=r"rank \d of 2 is not done after 20 s"):
         launch(_assignment(model), folder, limit_s=20.0, progress=stop)
-    assert _all_gone(folder)
+    assert _all_gone(stop.pids)
 
 
 def test_an_interrupt_takes_the_ranks_down(model: Path, tmp_path: Path) -> None:
     folder = tmp_path / "launch"
+    folder.mkdir()
+    (folder / "before").touch()
 
-    def interrupt() -> None:
+    def interrupt(pids: list[int]) -> None:
         raise KeyboardInterrupt
 
+    when = _When(folder, interrupt)
     with pytest.raises(KeyboardInterrupt):
-        launch(_assignment(model), folder, progress=_When(folder, interrupt))
-    assert _all_gone(folder)
+        launch(_assignment(model), folder, progress=when)
+    assert _all_gone(when.pids)
+    assert list(tmp_path.iterdir()) == [folder] and (folder / "before").exists()  # what an earlier launch left
 
 
 def test_what_cannot_be_run_says_why(model: Path, tmp_path: Path) -> None:

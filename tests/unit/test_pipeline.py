@@ -65,6 +65,14 @@ def test_a_changed_option_remakes_what_uses_it(job: Job) -> None:
     assert again(job, Options(top=3), upto="plan") == {"plan"}
 
 
+def test_a_later_stage_takes_what_was_made_with_other_options(job: Job) -> None:
+    advance(job, upto="plan")
+    again(job, Options(top=3), upto="plan")
+    assert again(job, Options(), only="report") == {"report"}
+    assert len(job.need("plan", Plan).candidates) <= 3
+    assert again(job, Options(), upto="plan") == {"plan"}
+
+
 def test_force_from_and_only(job: Job) -> None:
     advance(job, upto="plan")
     assert again(job, upto="plan", force=True) == {"target", "read", "plan"}

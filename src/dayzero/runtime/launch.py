@@ -52,11 +52,33 @@ class Launched(Noun, frozen=True, kw_only=True):
 
 
 def launch(assignment: Assignment, folder: Path, *, limit_s: float = LIMIT, progress: Progress = SILENT) -> Launched:
-    """Run an assignment in `folder`, which is emptied before.
+    """Run an assignment; `folder` then holds what its ranks left. Until then, and when it fails, what was there before
+    stays there; what a failed launch left is in `folder`-failed.
 
     Raises NotPossible when the ranks cannot do it, StageError with the end of the log when one dies or when they are
     not done after `limit_s` seconds.
     """
+    work, failed = folder.with_name(f".{folder.name}.part"), folder.with_name(f"{folder.name}-failed")
+    try:
+        launched = _launch(assignment, work, limit_s, progress)
+    except StageError as error:
+        _replace(work, failed)
+        raise StageError(error.message, error.hint.replace(str(work), str(failed)), error.log) from None
+    except BaseException:
+        shutil.rmtree(work, ignore_errors=True)
+        raise
+    _replace(work, folder)
+    return launched
+
+
+def _replace(work: Path, folder: Path) -> None:
+    """Put `work` in the place of `folder`."""
+    shutil.rmtree(folder, ignore_errors=True)
+    work.replace(folder)
+
+
+def _launch(assignment: Assignment, folder: Path, limit_s: float, progress: Progress) -> Launched:
+    """`launch` in `folder` itself, which is emptied before."""
     ranks = assignment.layout.world_size
     _prepare(folder, assignment, ranks)
     threads = max(1, host.cores() // ranks)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dayzero.errors import NotPossible
+from dayzero.errors import NotPossible, UsageError
 from dayzero.progress import SILENT, Progress
 from dayzero.runtime.launch import LIMIT
 from dayzero.schema import Check, Divergence, LayerError, Release, RunRecord, Verdict
@@ -25,12 +25,15 @@ def check(release: Release, record: RunRecord, *, folder: Path, reference: Relea
           limit_s: float = LIMIT, progress: Progress = SILENT) -> Verdict:
     """Compare every layout of a record with `reference`, or with the release itself, run by one process in f32.
 
-    Raises NotPossible when the reference has no weights, StoreError when the dumps of the run are gone, StageError when
-    the reference process dies or does not end within `limit_s` seconds.
+    Raises NotPossible when the reference has no weights, StoreError when the dumps of the run are gone, UsageError when
+    the reference is another model, StageError when its process dies or does not end within `limit_s` seconds.
     """
     source = reference or release
     if not source.has_weights or source.root is None:
         raise NotPossible("no weights: the reference has names and shapes only", "get the weights of the release")
+    if other := _other_model(release, source):
+        raise UsageError(f"the reference {source.name} is another model: {other}",
+                         "give the same release, as it was published, with --reference")
     truth = run_reference(source, record, folder, FOLDER, limit_s=limit_s, progress=progress)
     checks: list[Check] = []
     errors: list[LayerError] = []
@@ -45,6 +48,14 @@ def check(release: Release, record: RunRecord, *, folder: Path, reference: Relea
         divergence = divergence or first_divergence(layers)
     return Verdict(checks=tuple(checks), layers=tuple(errors), first_divergence=divergence,
                    reference=f"{source.name}, one process, f32")
+
+
+def _other_model(release: Release, reference: Release) -> str:
+    """How the reference's sizes differ; empty when its outputs can be compared."""
+    sizes = {"hidden size": (release.model.hidden_size, reference.model.hidden_size),
+             "vocabulary": (release.model.vocab_size, reference.model.vocab_size),
+             "layers": (len(release.model.layers), len(reference.model.layers))}
+    return ", ".join(f"{name} {theirs} instead of {ours}" for name, (ours, theirs) in sizes.items() if ours != theirs)
 
 
 def _check(error: LayerError, truth: Reference) -> Check:

@@ -12,7 +12,7 @@ from dayzero.schema import Check, LayerError, Verdict
 
 
 def to_contract(verdict: Verdict) -> dict[str, Any]:
-    """{passed, checks, first_divergence, pattern, suspicion}; the last two are None: nothing looks for patterns yet."""
+    """{passed, checks, first_divergence, pattern, suspicion}; the last two are None: patterns are not looked for."""
     first = verdict.first_divergence
     return {
         "passed": verdict.passed,

@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 from tests.support import tiny
 from tests.unit.stages.run.test_record import _pass
 
-from dayzero.errors import NotPossible, StoreError
+from dayzero.errors import NotPossible, StoreError, UsageError
 from dayzero.runtime.assignment import Assignment, Generated, RankResult
 from dayzero.runtime.dumps import Dump, Sketches
 from dayzero.schema import Layout, LayoutRun, Output, RunRecord, to_json
@@ -165,3 +165,11 @@ def test_a_reference_that_cannot_run_here(tmp_path: Path) -> None:
     huge = msgspec.structs.replace(release.model, parameters=10**13)
     with pytest.raises(NotPossible, match=r"36\.38 TiB in f32"):
         check(msgspec.structs.replace(release, model=huge), record, folder=tmp_path)
+
+
+def test_a_reference_of_another_size_is_a_wrong_request(tmp_path: Path) -> None:
+    ours = tiny.release(tiny.dense(tmp_path / "ours"))
+    theirs = msgspec.structs.replace(ours, model=msgspec.structs.replace(ours.model, hidden_size=1))
+    record = RunRecord(runs=(), prompts=(), max_new_tokens=1)
+    with pytest.raises(UsageError, match=f"another model: hidden size 1 instead of {ours.model.hidden_size}"):
+        check(ours, record, folder=tmp_path, reference=theirs)
