@@ -173,10 +173,14 @@ class Block(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Format(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How a matrix is stored when quantised: its parts, over `out` and `inp`, rows and columns of the matrix."""
+    """How a matrix is stored when quantised: its parts, over `out` and `inp`, rows and columns of the matrix, and the
+    format's sizes."""
 
     parts: dict[str, tuple[str, list[int | str]]]
     """Ending that replaces `.weight` -> dtype and shape."""
+    sizes: dict[str, int] = {}
+    """Sizes where the config states none: `group`, the values of a row that share a scale (-1: all); `block_out` and
+    `block_inp`, those of a block."""
 
 
 class Blocks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -5,13 +5,13 @@ Cards and releases that have only a config use the same mechanism.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
 import numpy as np
 
-from dayzero.data.vocabulary import Block, Row, blocks
+from dayzero.data.vocabulary import Block, Format, Row, blocks
 from dayzero.errors import CardError, did_you_mean
 from dayzero.schema import Column, TensorGroup, TensorTable
 from dayzero.schema.release import ITEM_BITS
@@ -20,7 +20,7 @@ from . import names
 from .config import Config
 from .expression import UnknownName, evaluate
 from .facts import FLAGS, Facts
-from .stated import quantised
+from .stated import WHOLE_ROW, quantised
 
 KINDS = ("all", "full", "sliding", "sparse", "latent", "linear", "dense", "experts")
 MOST_TENSORS = 20_000_000
@@ -45,6 +45,8 @@ class Use:
     """Quantised format of its matrices."""
     dtype: str | None = None
     """dtype instead of the rows' own."""
+    excludes: Callable[[str], bool] = lambda module: False
+    """Whether a module, by its full name, is left plain all the same."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,8 @@ class Architecture:
         self.kinds = list(zip(attention, feed_forward, strict=True))
         self.variables = {**config.variables(), **dict.fromkeys(FLAGS, 0), **facts}
         self.dtype = DTYPES.get(config.text("dtype").removeprefix("torch."), "BF16")
+        self.problems: list[str] = []
+        self.quantised = quantised(config.table("quantization"), self.problems)
 
     def layers(self, text: str) -> tuple[int, ...]:
         """`all`, kinds, layers and ranges joined by `+` or `,`: `latent+61`, `0-2,5`. Raises CardError."""
@@ -132,15 +136,26 @@ class Builder:
         experts = evaluate(row.experts, variables) if row.experts else 0
         module = use.at + ".".join(use.rename.get(part, part) for part in row.name.split("."))
         matrix = len(shape) == 2 and row.param == ".weight" and not row.plain
-        if use.format and matrix:
-            sizes = {"out": shape[0], "inp": shape[1]}
-            for end, (dtype, sides) in _format(use.format).items():
-                self.add(module + end, [evaluate(side, sizes) for side in sides], dtype, use.layers, experts)
-        else:
+        packed, plain = _divided(module, use) if use.format and matrix else ((), use.layers or (-1,))
+        if use.format and packed:
+            for end, dtype, sides in self._stored(use.format, shape):
+                self.add(module + end, sides, dtype, _real(packed), experts)
+        if plain:
             dtype = use.dtype or row.dtype or self.architecture.dtype
-            self.add(module + row.param, shape, dtype, use.layers, experts)
+            self.add(module + row.param, shape, dtype, _real(plain), experts)
         if row.bias and self.architecture.has(row.bias):
             self.add(f"{module}.bias", shape[:1], use.dtype or self.architecture.dtype, use.layers, experts)
+
+    def _stored(self, name: str, shape: Sequence[int]) -> Iterator[tuple[str, str, list[int]]]:
+        """(ending, dtype, shape) of the parts of a quantised matrix of [out, in], in groups and blocks of the size that
+        the config states for its format."""
+        form, stated = _format(name), self.architecture.quantised
+        own = stated.sizes if stated.format == name else {}
+        sizes = {"out": shape[0], "inp": shape[1], **form.sizes, **own}
+        if sizes.get("group") == WHOLE_ROW:
+            sizes["group"] = max(1, shape[1])
+        for end, (dtype, sides) in form.parts.items():
+            yield end, dtype, [evaluate(side, sizes) for side in sides]
 
     def table(self) -> TensorTable:
         """All tensors, without files."""
@@ -165,11 +180,22 @@ def _group(pattern: str, shape: tuple[int, ...], dtype: str, rows: list[tuple[in
                        file=Column(np.full(len(layer), -1)), start=Column(np.zeros(len(layer))))  # fmt: skip
 
 
-def _format(name: str) -> dict[str, tuple[str, list[int | str]]]:
+def _divided(module: str, use: Use) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """(layers where the module is quantised, layers where it is not); -1: it is not in a layer."""
+    layers = use.layers or (-1,)
+    plain = tuple(layer for layer in layers if use.excludes(module.replace("{L}", str(layer)).replace("{E}", "0")))
+    return tuple(sorted(set(layers) - set(plain))), plain
+
+
+def _real(layers: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(layer for layer in layers if layer >= 0)
+
+
+def _format(name: str) -> Format:
     formats = blocks().formats
     if name not in formats:
         raise CardError(f"no format is named {name!r}", f"{did_you_mean(name, formats)}known: {', '.join(formats)}")
-    return formats[name].parts
+    return formats[name]
 
 
 def standard_uses(architecture: Architecture) -> list[tuple[str, Use]]:
@@ -188,11 +214,10 @@ def standard_tensors(config: Config, facts: Facts, attention: Sequence[str],
     """Tensors that the standard blocks would have, and what could not be worked out, one text each."""
     architecture = Architecture(config, facts, attention, feed_forward)
     builder = Builder(architecture)
-    problems: list[str] = []
-    is_quantised = quantised(config.table("quantization"), problems)
+    stated, problems = architecture.quantised, architecture.problems
     for name, use in standard_uses(architecture):
         try:
-            builder.add_block(replace(use, format=is_quantised(name, use.at)))
+            builder.add_block(replace(use, format=stated.of(name), excludes=stated.leaves_plain))
         except UnknownName as error:
             problems.append(f"estimate of {name}: {error.message}")
     return builder.table(), problems

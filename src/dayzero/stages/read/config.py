@@ -26,8 +26,10 @@ class Config:
     """A config with its facts found by vocabulary name. `sources` fills up with what was asked for, `unclear` with
     values that were not understood."""
 
-    def __init__(self, raw: object, name: str = "config.json") -> None:
-        """`raw`: the decoded JSON. Raises ReleaseError if it is not an object, or nested beyond reason."""
+    def __init__(self, raw: object, name: str = "config.json", beside: Mapping[str, tuple[Table, str]] | None = None,
+                 ) -> None:
+        """`raw`: the decoded JSON. `beside`: fact -> (table, source) that other files of the release state; they count
+        where `raw` is silent. Raises ReleaseError if `raw` is not an object, or nested beyond reason."""
         if not isinstance(raw, Mapping):
             raise ReleaseError(f"{name} is not a JSON object", "download it again from where the release is published")
         _refuse_deep(name, raw)
@@ -36,6 +38,7 @@ class Config:
         self.sources: dict[str, str] = {}
         self.unclear: list[str] = []
         self._tables = _language_tables(raw)
+        self._beside = beside or {}
 
     def find(self, fact: str) -> tuple[Any, str] | None:
         """Value and dotted path of a fact, first spelling first; None when it is not stated or null."""
@@ -99,8 +102,11 @@ class Config:
         return tuple(value)
 
     def table(self, fact: str) -> Table | None:
-        """A nested table; None when it is not stated. Raises ReleaseError."""
+        """A nested table; None when it is not stated, here or in a file beside the config. Raises ReleaseError."""
         found = self.find(fact)
+        if found is None and fact in self._beside:
+            beside, self.sources[fact] = self._beside[fact]
+            return beside
         if found is None:
             return None
         if not isinstance(found[0], Mapping):

@@ -19,6 +19,7 @@ from dayzero.errors import ReleaseError, UnsafePathError
 from dayzero.schema import to_json
 
 CONFIG = "config.json"
+QUANT_CONFIG, QUANT_TABLE = "hf_quant_config.json", "quantization"
 CONFIG_LIMIT = 16 * 2**20
 MANIFEST = "dayzero-manifest.json"
 
@@ -74,22 +75,38 @@ def read_bounded(path: Path, limit: int, name: str) -> bytes:
 
 def read_config(root: Path) -> dict[str, object]:
     """config.json as it is (NaN and Infinity included, which Python's JSON writes). Raises ReleaseError."""
-    path = inside(root, CONFIG)
-    if not path.exists():
+    if not inside(root, CONFIG).exists():
         raise ReleaseError(f"not a release folder: {root} has no {CONFIG}",
                            "give the folder that holds config.json and the safetensors files")  # fmt: skip
-    data = read_bounded(path, CONFIG_LIMIT, CONFIG)
-    hint = f"get {CONFIG} again, or correct it"
+    return _read_object(root, CONFIG)
+
+
+def read_quantization(root: Path) -> tuple[dict[str, object], str] | None:
+    """What a file of its own states about quantisation, for a config that says nothing, and where it was read; None
+    when there is no such file. Raises ReleaseError."""
+    if not inside(root, QUANT_CONFIG).exists():
+        return None
+    stated = _read_object(root, QUANT_CONFIG)
+    table = stated.get(QUANT_TABLE, stated)
+    if not isinstance(table, dict):
+        raise ReleaseError(f"{QUANT_CONFIG}: {QUANT_TABLE} is not a table", f"get {QUANT_CONFIG} again, or correct it")
+    return table, f"{QUANT_CONFIG}: {QUANT_TABLE}" if table is not stated else QUANT_CONFIG
+
+
+def _read_object(root: Path, name: str) -> dict[str, object]:
+    """A JSON object at the top of a release. Raises ReleaseError."""
+    data = read_bounded(inside(root, name), CONFIG_LIMIT, name)
+    hint = f"get {name} again, or correct it"
     try:
-        config = json.loads(data.decode("utf-8-sig"))
-        to_json(config)
+        value = json.loads(data.decode("utf-8-sig"))
+        to_json(value)
     except UnicodeError:
-        raise ReleaseError(f"{CONFIG} is not UTF-8 text", hint) from None
+        raise ReleaseError(f"{name} is not UTF-8 text", hint) from None
     except (ValueError, RecursionError) as error:
-        raise ReleaseError(f"{CONFIG} is not JSON: {error}", hint) from None
-    if not isinstance(config, dict):
-        raise ReleaseError(f"{CONFIG} is not a JSON object but {type(config).__name__}", hint)
-    return config
+        raise ReleaseError(f"{name} is not JSON: {error}", hint) from None
+    if not isinstance(value, dict):
+        raise ReleaseError(f"{name} is not a JSON object but {type(value).__name__}", hint)
+    return value
 
 
 def list_files(root: Path) -> dict[str, os.stat_result]:

@@ -10,7 +10,7 @@ from dayzero.progress import SILENT, Progress
 from dayzero.schema import FileEntry, Release, TensorTable
 
 from .digests import Manifest, read_manifest
-from .folder import CONFIG, blob_digest, holds_data, list_files, read_config, refuse_pickles, role
+from .folder import CONFIG, blob_digest, holds_data, list_files, read_config, read_quantization, refuse_pickles, role
 from .headers import read_header, rows
 from .index import Shards, find
 from .names import Rows, table
@@ -58,7 +58,8 @@ def read_folder(root: Path, *, name: str = "", origin: str = "", listing: Mappin
         has_weights=whole and not (manifest and manifest.headers_only),
         files=_files(root, sizes, shards, manifest, listing or {}),
         index=None if agrees else shards.weight_map, missing_shards=shards.missing,
-        model=model_spec(short, config, tensors, config_name=CONFIG, provenance=provenance),
+        model=model_spec(short, config, tensors, config_name=CONFIG, provenance=provenance,
+                         quantization=read_quantization(root)),
     )  # fmt: skip
 
 

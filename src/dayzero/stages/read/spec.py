@@ -9,7 +9,7 @@ from dayzero.data.vocabulary import vocabulary
 from dayzero.schema import Layer, ModelSpec, TensorTable
 
 from .blocks import standard_tensors
-from .config import Config
+from .config import Config, Table
 from .dims import Seen, attention, feed_forward
 from .facts import Facts, language_facts
 from .families import Dims, Part, parts_of
@@ -20,11 +20,12 @@ PLAIN = ("bf16", "f16", "f32", "f64")
 
 
 def model_spec(name: str, config: object, tensors: TensorTable, *, config_name: str = "config.json",
-               provenance: str = "") -> ModelSpec:
+               provenance: str = "", quantization: tuple[Table, str] | None = None) -> ModelSpec:
     """What the files say about the model `name`. `config`: the decoded config.json; `tensors`: from the headers of the
     shards, or a card's. Without tensors the weights are estimated from standard blocks, and `sources` says so.
+    `quantization`: what another file states of it, and where, for a config that says nothing.
     Raises ReleaseError for a missing key and for a value of the wrong type."""
-    stated = Config(config, config_name)
+    stated = Config(config, config_name, {"quantization": quantization} if quantization else None)
     facts = language_facts(stated, _embedding(tensors))
     problems: list[str] = []
     if not tensors.count:

@@ -3,34 +3,67 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
-from dayzero.data.vocabulary import Quantisation, blocks, vocabulary
+from dayzero.data.vocabulary import Quantisation, vocabulary
 
 EXCLUDED = ("ignore", "modules_to_not_convert", "exclude_modules", "ignored_layers")
+ACTIVATIONS = ("input_activations", "output_activations", "kv_cache_scheme")
+WHOLE_ROW = -1
+"""Stated group size that means one scale for each row."""
 
 
-def quantised(table: Mapping[str, Any] | None, problems: list[str]) -> Callable[[str, str], str | None]:
-    """A function (block, what its names begin with) -> format of blocks.toml, or None for plain weights.
-    What cannot be understood is added to `problems`."""
+@dataclass(frozen=True)
+class Quantised:
+    """What a config states: which format, how large its groups and blocks are, and which modules are left plain."""
+
+    format: str | None = None
+    """Format of blocks.toml; None: weights are plain."""
+    only: tuple[str, ...] = ()
+    """Blocks that it applies to; empty: all."""
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """Stated sizes by the names that formats use; what is not stated is the format's default."""
+    names: frozenset[str] = frozenset()
+    """Excluded modules, from `layers.` on where they are in a layer."""
+    patterns: tuple[str, ...] = ()
+    """Excluded modules as regular expressions after `re:`, or with `*`."""
+
+    def of(self, block: str) -> str | None:
+        """Format of a block's matrices."""
+        return None if self.only and block not in self.only else self.format
+
+    def leaves_plain(self, module: str) -> bool:
+        """Whether a module of the decoder, such as `model.layers.3.mlp.up_proj`, is excluded."""
+        parts = _tail(module).split(".")
+        parents = {".".join(parts[:end]) for end in range(1, len(parts) + 1)}
+        if not self.names.isdisjoint(parents) or parts[-1] in self.names:
+            return True
+        return any(_matches(pattern, module) for pattern in self.patterns)
+
+
+def quantised(table: Mapping[str, Any] | None, problems: list[str]) -> Quantised:
+    """What a config's table states. What cannot be understood is added to `problems`."""
     if table is None:
-        return lambda block, at: None
+        return Quantised()
     flat = dict(_flat(table))
     rule = next((rule for rule in vocabulary().quantisations if _states(rule, flat)), None)
     if rule is None:
         problems.append("quantization_config: a format that is not known; weights are estimated as plain")
-        return lambda block, at: None
-    excluded = [entry for key in EXCLUDED for entry in _words(flat.get(key))]
-    return lambda block, at: None if _is_plain(rule, block, at, excluded) else rule.format
+        return Quantised()
+    excluded = [entry for key in EXCLUDED for entry in _words(flat.get(key)) if not _elsewhere(entry)]
+    special = [entry for entry in excluded if entry.startswith("re:") or "*" in entry]
+    return Quantised(format=rule.format, only=tuple(rule.only), sizes=dict(_sizes(flat)), patterns=tuple(special),
+                     names=frozenset(_tail(entry) for entry in excluded if entry not in special))  # fmt: skip
 
 
 def _flat(table: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """All keys and values, the outermost last; keys of weights also as `weights.key`."""
     found: list[tuple[str, Any]] = []
     for key, value in table.items():
-        if isinstance(value, Mapping) and key not in ("input_activations", "output_activations", "kv_cache_scheme"):
+        if isinstance(value, Mapping) and key not in ACTIVATIONS:
             inner = _flat(value)
             found += inner + ([(f"weights.{name}", item) for name, item in inner] if key == "weights" else [])
     return found + list(table.items())
@@ -44,22 +77,38 @@ def _states(rule: Quantisation, flat: Mapping[str, Any]) -> bool:
     return has and all(want is None or want == got for want, got in wanted)
 
 
+def _sizes(flat: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    """Stated sizes of groups and blocks, by the names that formats use."""
+    group = flat.get("group_size", flat.get("q_group_size"))
+    if group == WHOLE_ROW or (group is None and flat.get("strategy") == "channel"):
+        yield "group", WHOLE_ROW
+    elif type(group) is int and group > 0:
+        yield "group", group
+    block = flat.get("weight_block_size", flat.get("weights.block_structure"))
+    if isinstance(block, list) and len(block) == 2 and all(type(size) is int and size > 0 for size in block):
+        yield from zip(("block_out", "block_inp"), block, strict=True)
+
+
 def _words(value: object) -> list[str]:
     return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
 
 
-def _is_plain(rule: Quantisation, block: str, at: str, excluded: list[str]) -> bool:
-    if rule.only and block not in rule.only:
-        return True
-    modules = [at.replace("{L}", "1") + row.name.replace("{E}", "1") for row in blocks().blocks[block].tensors]
-    return all(any(_matches(entry, module) for entry in excluded) for module in modules)
+def _elsewhere(entry: str) -> bool:
+    """Whether an entry is about a part of the model that is not the decoder."""
+    return any(part in words for part in entry.split(".") for words in vocabulary().scopes.values())
 
 
-def _matches(entry: str, module: str) -> bool:
-    """Entries are regular expressions after `re:`, patterns with `*`, or names of a module or of one of its parents."""
-    if entry.startswith("re:"):
+def _tail(module: str) -> str:
+    """A module's name from `layers.` on: what releases put before it differs."""
+    at = module.find("layers.")
+    return module[at:] if at > 0 and module[at - 1] == "." else module
+
+
+def _matches(pattern: str, module: str) -> bool:
+    if pattern.startswith("re:"):
         try:
-            return re.match(entry[3:], module) is not None
+            return re.match(pattern[3:], module) is not None
         except re.error:
             return False
-    return fnmatchcase(module, entry) or fnmatchcase(module, f"{entry}.*") or fnmatchcase(module, f"*.{entry}")
+    module, pattern = _tail(module), _tail(pattern)
+    return any(fnmatchcase(module, text) for text in (pattern, f"{pattern}.*", f"*.{pattern}"))
