@@ -65,12 +65,13 @@ class Job:
 
     def need(self, stage: str, type_: type[T]) -> T:
         """What a stage made. Raises NotPossible when there is nothing."""
-        noun = self.get(stage, type_)
-        if noun is None:
-            artifact = self.made.get(stage)
-            why = f"{artifact.status.replace('_', ' ')}: {artifact.reason}" if artifact else "has not run"
-            raise NotPossible(f"{stage} {why}", artifact.hint if artifact else f"run {stage} first")
-        return noun
+        noun, artifact = self.get(stage, type_), self.made.get(stage)
+        if noun is not None:
+            return noun
+        if artifact is None:
+            raise NotPossible(f"{stage} has not run", f"run {stage} first")
+        failed = f"{stage} failed: " if artifact.status == "failed" else ""
+        raise NotPossible(failed + artifact.reason, artifact.hint)
 
 
 @dataclass(frozen=True, kw_only=True)

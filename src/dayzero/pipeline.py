@@ -180,6 +180,8 @@ def advance(job: Job, upto: str | None = None, *, from_stage: str | None = None,
     `force` makes every wanted stage anew; with `from_stage` or `only`, those that it names. Holds the run directory's
     lock. Raises DayzeroError.
     """
+    if from_stage and only:
+        raise UsageError(f"--from {from_stage} and --only {only} exclude each other", "give one of them")
     last = upto or only
     wanted = _closure([last]) if last else {stage.name for stage in STAGES}
     first = stage_named(from_stage).number if from_stage else None

@@ -40,7 +40,7 @@ def test_examples_resolve(root: Path) -> None:
 def test_defaults(resolve) -> None:
     target = resolve(H200)
     assert (target.cluster.world_size, target.cluster.memory_utilization, target.cluster.network) == (1, 0.9, None)
-    assert target.cluster.usable_bytes == int(141_000_000_000 * 0.9)
+    assert target.cluster.usable_bytes == int(143_771 * 2**20 * 0.9)
     assert (target.engine.name, target.layouts, target.partial) == ("any", (), False)
     assert target.workload.source == "default (docs/numbers.md)"
     assert resolve(H200 + "[workload]\nconcurrency = 3\n").workload.concurrency == 3

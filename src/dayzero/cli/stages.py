@@ -52,9 +52,10 @@ def adapt(
                        seed=seed, reference=reference, metadata_only=metadata_only, revision=revision)
     job = advanced(release, target, runs, options, from_stage=from_stage, only=only, force=force)
     outcome, why = results(job), failed(results(job))
-    show(lambda: {"run": str(job.folder.path), "adapted": not why, "why_not": why,
-                   "stages": outcome.stages, "report": str(report_path(job))},
-          lambda: summary(outcome), as_json)
+    proven = outcome.verdict.passed if outcome.verdict else None
+    show(lambda: {"run": str(job.folder.path), "adapted": not why, "why_not": why, "proven": proven,
+                  "stages": outcome.stages, "report": str(report_path(job))},
+         lambda: summary(outcome), as_json)
     console(stderr=True).print(f"report: {report_path(job)}", soft_wrap=True)
     finish(bool(why))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from dayzero.errors import StoreError
 from .base import SCHEMA_VERSION, Noun, digest, from_json, to_json
 
 T = TypeVar("T")
+_LOCK = ".lock"
 Status = Literal["done", "failed", "not_possible"]
 
 
@@ -127,13 +129,17 @@ class RunDirectory:
         """Hold the directory. Raises StoreError when another process has it."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            handle = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+            handle = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
             raise StoreError(f"cannot use {self.path}: {error.strerror}", "choose another folder with --runs") from None
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            yield
         except BlockingIOError:
+            os.close(handle)
             raise StoreError(f"another process is using {self.path}", "wait for it, or use another --runs") from None
+        try:
+            yield
         finally:
+            if os.listdir(self.path) == [_LOCK]:  # a wrong request leaves nothing
+                shutil.rmtree(self.path)
             os.close(handle)

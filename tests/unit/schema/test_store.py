@@ -77,3 +77,4 @@ def test_only_one_process_at_a_time(tmp_path: Path) -> None:
         assert "another process is using" in other.stderr
     other = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True)
     assert other.stdout == "got it\n"
+    assert list(tmp_path.parent.glob(tmp_path.name)) == []  # nothing was written, nothing is left
