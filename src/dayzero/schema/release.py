@@ -151,7 +151,8 @@ class WeightFamily(Noun, frozen=True, kw_only=True):
     """Tensors that play one role: one pattern, one shape, one dtype."""
 
     role: str
-    """Name from the vocabulary, such as attention.q, experts.up, router, norm, vision; `other` when not recognised."""
+    """Name from the vocabulary, such as attention.q, experts.up, router, norm, vision; `other` when not recognised.
+    What begins with `unused.` is stored, and the model does not have it: an output head beside a tied embedding."""
     pattern: str
     """As in `TensorGroup`."""
     shape: tuple[int, ...]
@@ -174,6 +175,8 @@ class WeightFamily(Noun, frozen=True, kw_only=True):
     """Logical parameters of all its tensors together: packed values counted one by one, scales and buffers not."""
     stored_bytes: int
     """Bytes of all its tensors together."""
+    block: int = 1
+    """Logical values along `axis` that share a scale, so that a cut must not separate them; 1: cut anywhere."""
 
 
 class ModelSpec(Noun, frozen=True, kw_only=True):
@@ -204,7 +207,7 @@ class ModelSpec(Noun, frozen=True, kw_only=True):
     mtp_layers: int
     """Multi-token-prediction layers in the files."""
     parameters: int
-    """Logical parameters of the whole release."""
+    """Logical parameters of the whole release, without unused tensors."""
     parameters_text: int
     """Those of the language model alone: without vision or audio towers, with MTP."""
     parameters_active: dict[str, int]

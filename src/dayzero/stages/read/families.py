@@ -13,8 +13,9 @@ import numpy as np
 
 from dayzero.schema import TensorGroup, TensorTable, WeightFamily
 
-from .quant import stored_as
+from .quant import Stored, stored_as
 from .roles import Role, role_of
+from .scales import block_size
 
 WEIGHTS = ("weight", "packed", "packed_transposed")
 Rows = np.ndarray[Any, np.dtype[Any]]
@@ -113,9 +114,8 @@ def _part(group: TensorGroup, rows: Rows, role: Role, is_mtp: bool, siblings: di
         stored = replace(stored, transposed=True)
     values = Fraction(0) if is_scale or role.form == "buffer" else stored.values
     axis = _axis(role, group.shape, stacked, stored.transposed) if role.form != "buffer" else None
-    shape = stored.shape(group.shape)
-    if stacked and len(shape) == 4:  # [experts, out, blocks, values of a block]
-        shape = (*shape[:2], shape[2] * shape[3])
+    shape = _logical(stored, group, stacked)
+    block = _block(group, stored, stacked, axis, siblings, dims) if values and role.form in WEIGHTS else 1
     family = WeightFamily(
         role=f"mtp.{role.name}" if is_mtp and not role.name.startswith("mtp.") else role.name,
         pattern=group.pattern, shape=group.shape, dtype=group.dtype,
@@ -123,8 +123,26 @@ def _part(group: TensorGroup, rows: Rows, role: Role, is_mtp: bool, siblings: di
         split="replicated" if axis is None else role.split, axis=axis, count=len(rows),
         layers=_layers(group, rows, role, dims), experts=_experts(group, rows, role, stacked, dims),
         parameters=prod(shape) * len(rows) if values else 0, stored_bytes=group.tensor_bytes * len(rows),
+        block=block,
     )  # fmt: skip
     return Part(family, role, shape, values)
+
+
+def _logical(stored: Stored, group: TensorGroup, stacked: bool) -> tuple[int, ...]:
+    """Logical shape of the tensors, [..., out, in] of a matrix."""
+    shape = stored.shape(group.shape)
+    if stacked and len(shape) == 4:  # [experts, out, blocks, values of a block]
+        return *shape[:2], shape[2] * shape[3]
+    return shape
+
+
+def _block(group: TensorGroup, stored: Stored, stacked: bool, axis: int | None, siblings: dict[str, TensorGroup],
+           dims: Dims) -> int:
+    """Values along the stored `axis` that share a scale; 1: there is no scale with an axis of its own for it."""
+    scale, extents = siblings.get("scale"), _logical(replace(stored, transposed=False), group, stacked)
+    if axis is None or scale is None or len(scale.shape) != len(extents):
+        return 1
+    return block_size(extents[axis], scale.shape[axis], dims.quantization)
 
 
 def _axis(role: Role, shape: tuple[int, ...], stacked: bool, transposed: bool) -> int | None:
