@@ -19,8 +19,6 @@ class Words(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Tables that hold the language model."""
     towers: list[str]
     """Tables that describe other parts of the model."""
-    tied_default: bool
-    """What a config means that says nothing about tied embeddings."""
     sizes: dict[str, list[str]]
     """Integers of at least 1: fact -> spellings."""
     counts: dict[str, list[str]]

@@ -68,18 +68,35 @@ def attention(kind: str, facts: Facts, seen: Seen, config: Config) -> Attention:
     if kind == "none":
         return Attention(kind=kind, heads=0, kv_heads=0, head_dim=0, v_head_dim=0)
     own = "sliding_" if kind == "sliding" and "sliding_heads" in facts else ""
-    kv_heads = facts[own + "kv_heads"]
+    kv_heads = _kv_heads(own, facts, seen, config)
     return Attention(kind=kind, heads=facts[own + "heads"], kv_heads=kv_heads,
                      head_dim=choose.pick(own + "head_dim", seen.rows("attention.k"), kv_heads),
                      v_head_dim=choose.pick(own + "v_head_dim", seen.rows("attention.v"), kv_heads),
                      window=facts.get("window") if kind == "sliding" else None)  # fmt: skip
 
 
+def _kv_heads(own: str, facts: Facts, seen: Seen, config: Config) -> int:
+    """Key/value heads: the config's; where it states none, what the query's heads leave of fused rows."""
+    heads, stated, width = facts[own + "heads"], facts[own + "kv_heads"], facts[own + "head_dim"]
+    fused = seen.rows("attention.qkv")
+    if fused is None or not config.sources.get(own + "kv_heads", "").startswith("default"):
+        return stated
+    both = fused[0] - heads * width
+    derived = both // (2 * width)
+    if both != derived * 2 * width or derived < 1 or heads % derived:
+        return stated
+    config.note(own + "kv_heads", f"header: {fused[1]}")
+    return derived
+
+
 def _latent(facts: Facts, seen: Seen, choose: Chosen) -> Attention:
     heads = facts["heads"]
     rank = choose.pick("kv_rank", seen.columns("attention.kv_up"))
-    rope = choose.pick("rope_dim", seen.rows("attention.kv_down"), less=rank)
     q_rank = choose.pick("q_rank", seen.columns("attention.q_up")) or None
+    if down := seen.rows("attention.qkv_down"):
+        rope = choose.pick("rope_dim", down, less=rank + (q_rank or 0))
+    else:
+        rope = choose.pick("rope_dim", seen.rows("attention.kv_down"), less=rank)
     query = seen.rows("attention.q_up") or seen.rows("attention.q")
     nope = choose.pick("nope_dim", query, heads, less=rope)
     value = choose.pick("v_head_dim", seen.columns("attention.o"), heads)
@@ -93,6 +110,8 @@ def _linear(facts: Facts, seen: Seen, choose: Chosen) -> Attention:
         if f"linear_{name}" not in facts:
             facts[f"linear_{name}"] = facts[name]
             choose.config.note(f"linear_{name}", f"default: as {name} of the other layers")
+            choose.config.unclear.append(f"linear attention: {name} of its state not stated (taken as of the other "
+                                         "layers)")
     facts.setdefault("linear_kv_heads", facts["linear_heads"])
     facts.setdefault("linear_v_head_dim", facts["linear_head_dim"])
     heads, kv_heads = facts["linear_heads"], facts["linear_kv_heads"]
@@ -109,8 +128,11 @@ def feed_forward(kind: str, facts: Facts, seen: Seen, config: Config) -> FeedFor
     if kind == "none":
         return FeedForward(kind=kind, width=0, input_width=0)
     if kind == "dense":
-        return FeedForward(kind=kind, width=choose.pick("dense_width", seen.columns("mlp.down")),
-                           input_width=facts["hidden_size"])  # fmt: skip
+        width = choose.pick("dense_width", seen.columns("mlp.down"))
+        if not width:  # as blocks.toml's plain block
+            width = 4 * facts["hidden_size"]
+            config.note("dense_width", "default: 4 x hidden size")
+        return FeedForward(kind=kind, width=width, input_width=facts["hidden_size"])
     experts = choose.pick("experts", seen.rows("router"))
     shared = choose.pick("shared_width", seen.columns("shared_experts.down"))
     return FeedForward(kind=kind, width=choose.pick("expert_width", seen.columns("experts.down")),

@@ -13,7 +13,8 @@ OPTIONAL = ("q_rank", "kv_rank", "nope_dim", "rope_dim", "window", "full_every",
             "sliding_kv_heads", "sliding_head_dim", "sliding_v_head_dim", "linear_heads", "linear_kv_heads",
             "linear_head_dim", "linear_v_head_dim", "conv_kernel", "dense_width", "expert_width", "expert_input",
             "experts", "top_k", "shared_experts", "shared_width", "dense_first", "experts_last", "mtp_layers",
-            "index_heads", "index_head_dim")
+            "index_heads", "index_head_dim", "state_size", "state_groups",
+            "state_expand")
 FLAGS = ("attention_bias", "mlp_bias", "output_gate", "qk_norm", "full_rank_gate", "latent_gate", "use_window")
 
 
@@ -55,6 +56,10 @@ def _attention_defaults(config: Config, facts: Facts) -> None:
         value = config.integer(name)
         if value is not None:
             facts[name] = value
+    # A config of such a model may state as many key/value heads as query heads, and mean one.
+    if config.flag("multi_query") and facts.get("kv_heads", facts["heads"]) == facts["heads"]:
+        facts["kv_heads"] = 1
+        config.note("kv_heads", config.sources["multi_query"])
     _default(config, facts, "kv_heads", facts["heads"], "as many as query heads")
     _default(config, facts, "head_dim", max(1, facts["hidden_size"] // facts["heads"]), "hidden size / heads")
     _default(config, facts, "v_head_dim", facts["head_dim"], "as wide as a key head")
@@ -64,12 +69,27 @@ def _attention_defaults(config: Config, facts: Facts) -> None:
     if "window" in facts:
         for name in ("heads", "kv_heads", "head_dim", "v_head_dim"):
             _default(config, facts, f"sliding_{name}", facts[name], f"{name} of the other layers")
-    if "linear_kv_heads" in facts:
-        facts["fused_linear"] = 1
+    if "state_size" in facts:
+        _state_space(config, facts)
+    else:
+        facts["fused_linear" if "linear_kv_heads" in facts else "decay_linear"] = 1
     if "linear_heads" in facts:
         _default(config, facts, "linear_kv_heads", facts["linear_heads"], "as many as heads of the state")
         _default(config, facts, "linear_head_dim", facts["head_dim"], "head_dim")
         _default(config, facts, "linear_v_head_dim", facts["linear_head_dim"], "as wide as a key head")
+
+
+def _state_space(config: Config, facts: Facts) -> None:
+    """A state space layer is a linear attention (arXiv:2405.21060 section 7): its B and C are keys and queries as wide
+    as the state, shared by the heads of a group; its inputs are values as wide as a head."""
+    _default(config, facts, "state_groups", 1, "one group of heads")
+    for name, other in (("linear_head_dim", "state_size"), ("linear_kv_heads", "state_groups")):
+        facts[name] = facts[other]
+        config.note(name, config.sources[other])
+    if "state_expand" in facts:
+        width = facts["state_expand"] * facts["hidden_size"] // facts.get("linear_heads", facts["heads"])
+        _default(config, facts, "linear_v_head_dim", width, "expanded hidden size / heads")
+    facts["state_space"] = 1
 
 
 def _expert_defaults(config: Config, facts: Facts) -> None:

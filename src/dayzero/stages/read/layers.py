@@ -39,6 +39,7 @@ def feed_forward_kinds(config: Config, facts: Facts, evidence: Evidence) -> list
     """dense, experts or none for each layer."""
     kinds = ["experts" if layer in _expert_layers(config, facts) else "dense" for layer in range(facts["layers"])] \
         if "experts" in facts else ["dense"] * facts["layers"]
+    kinds = _single_stated(config, facts["layers"]) or kinds
     single = _single_blocks(evidence, facts["layers"])
     for layer in range(facts["layers"]):
         shown = evidence.get(layer, frozenset())
@@ -47,6 +48,14 @@ def feed_forward_kinds(config: Config, facts: Facts, evidence: Evidence) -> list
         elif single:
             kinds[layer] = "none"
     return kinds
+
+
+def _single_stated(config: Config, layers: int) -> list[str] | None:
+    """Kinds of feed-forward block where the config lists layers without token mixing: the others have none."""
+    words, names = (config.find("layer_types") or ((), ""))[0], vocabulary().config
+    if not isinstance(words, (list, str)) or not any(names.layer_types.get(str(word)) == "none" for word in words):
+        return None
+    return [names.feed_forward_types.get(str(word), "none") for word in words[:layers]]
 
 
 def index_base(lists: Sequence[Sequence[int]], layers: int,
@@ -83,7 +92,7 @@ def _dense_kinds(config: Config, facts: Facts, evidence: Evidence) -> list[str]:
     named = {kind: _indices(config, f"{kind}_layers") for kind in ("full", "linear", "sliding")}
     if any(named.values()):
         return _listed(config, named, facts, evidence)
-    if "full_every" in facts and "linear_heads" in facts:
+    if "full_every" in facts and ("linear_heads" in facts or "state_size" in facts):
         return ["full" if (layer + 1) % facts["full_every"] == 0 else "linear" for layer in range(facts["layers"])]
     return _windowed(config, facts)
 

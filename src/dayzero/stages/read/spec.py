@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import msgspec
 
 from dayzero.data.vocabulary import vocabulary
-from dayzero.schema import Layer, ModelSpec, TensorTable
+from dayzero.schema import Layer, ModelSpec, TensorTable, WeightFamily
 
 from .blocks import standard_tensors
 from .config import Config, Table
@@ -16,6 +19,8 @@ from .families import Dims, Part, parts_of
 from .layers import Evidence, attention_kinds, feed_forward_kinds
 from .roles import role_of
 
+UNUSED = "unused"
+"""First word of the role of what is stored and not used."""
 PLAIN = ("bf16", "f16", "f32", "f64")
 
 
@@ -32,16 +37,18 @@ def model_spec(name: str, config: object, tensors: TensorTable, *, config_name: 
         tensors, problems = _estimate(stated, facts)
     parts = parts_of(tensors, Dims(facts["layers"], facts.get("expert_input", facts["hidden_size"]),
                                    facts.get("experts", 0), stated.table("quantization")))  # fmt: skip
-    evidence = _evidence(parts)
+    tied = _tied(stated, parts)
+    parts = _without_idle_head(parts) if tied else parts
+    headers = [] if "families" in stated.sources else parts
+    evidence = _evidence(headers)
     mixing = attention_kinds(stated, facts, evidence)
     feeding = feed_forward_kinds(stated, facts, evidence)
-    tied = _tied(stated, parts)
-    headers = [] if "families" in stated.sources else parts
     attentions = {kind: attention(kind, facts, Seen(headers, _layers_of(kind, mixing)), stated)
                   for kind in dict.fromkeys(mixing)}  # fmt: skip
     feed_forwards = {kind: feed_forward(kind, facts, Seen(headers, _layers_of(kind, feeding)), stated)
                      for kind in dict.fromkeys(feeding)}  # fmt: skip
     families = tuple(part.family for part in parts)
+    used = [part for part in parts if not is_unused(part.family)]
     active = feed_forwards.get("experts")
     share = (active.top_k, active.experts) if active and active.experts else (1, 1)
     return ModelSpec(
@@ -50,9 +57,9 @@ def model_spec(name: str, config: object, tensors: TensorTable, *, config_name: 
         tied_embeddings=tied,
         layers=tuple(Layer(attention=one, feed_forward=two) for one, two in zip(mixing, feeding, strict=True)),
         attentions=attentions, feed_forwards=feed_forwards, families=families, mtp_layers=_mtp_layers(parts),
-        parameters=sum(family.parameters for family in families),
-        parameters_text=sum(part.family.parameters for part in parts if not part.role.in_tower),
-        parameters_active=_active(parts, tied, share), checkpoint_bytes=tensors.total_bytes,
+        parameters=sum(part.family.parameters for part in used),
+        parameters_text=sum(part.family.parameters for part in used if not part.role.in_tower),
+        parameters_active=_active(used, tied, share), checkpoint_bytes=tensors.total_bytes,
         dtype=_dtype(parts, stated), provenance=provenance, sources=stated.sources,
         unknowns=(*_unknowns(stated, parts), *problems),
     )  # fmt: skip
@@ -72,13 +79,17 @@ def _estimate(config: Config, facts: Facts) -> tuple[TensorTable, list[str]]:
     if is_tied(config):
         facts["tied"] = 1
     config.note("families", "estimate: there are no tensors, so standard blocks with the config's dimensions")
-    return standard_tensors(config, facts, mixing, feeding)
+    tensors, problems = standard_tensors(config, facts, mixing, feeding)
+    left_out = [key for key in vocabulary().config.towers if isinstance(config.raw.get(key), Mapping)]
+    if "mtp_layers" in facts:
+        left_out.append(config.sources["mtp_layers"].partition(": ")[2])
+    return tensors, [*problems, *(f"estimate: what {key} describes is left out" for key in left_out)]
 
 
 def is_tied(config: Config) -> bool:
-    """Whether the config, by itself, means that the embedding is the output head."""
-    stated = config.flag("tied")
-    return vocabulary().config.tied_default if stated is None else stated
+    """Whether the config, by itself, says that the embedding is the output head. What silence means differs from class
+    to class: it counts as an output head of its own."""
+    return bool(config.flag("tied"))
 
 
 def _evidence(parts: Iterable[Part]) -> Evidence:
@@ -96,7 +107,8 @@ def _evidence(parts: Iterable[Part]) -> Evidence:
 def _shows(role: str) -> str:
     block, _, matrix = role.partition(".")
     if block == "attention":
-        return "latent" if matrix == "kv_down" else "attention" if matrix in ("q", "k", "v", "qkv", "o") else ""
+        latent = matrix in ("kv_down", "qkv_down")
+        return "latent" if latent else "attention" if matrix in ("q", "k", "v", "qkv", "o") else ""
     return {"linear": "linear", "experts": "experts", "mlp": "dense"}.get(block, "")
 
 
@@ -109,12 +121,24 @@ def _tied(config: Config, parts: Iterable[Part]) -> bool:
     stated = config.flag("tied")
     if stated is not None:
         return stated
-    has_head = any(part.family.role == "head" for part in parts)
     if "families" in config.sources:
-        config.note("tied", "default: what the library does with a config that does not say")
-    else:
-        config.note("tied", f"header: there is {'an' if has_head else 'no'} output head")
+        config.note("tied", "default: an output head of its own")
+        config.unclear.append("tied embeddings are not stated (an output head of its own is counted)")
+        return False
+    has_head = any(part.family.role == "head" for part in parts)
+    config.note("tied", f"header: there is {'an' if has_head else 'no'} output head")
     return not has_head
+
+
+def is_unused(family: WeightFamily) -> bool:
+    """Whether the files hold the tensors, and the model does not."""
+    return family.role.startswith(f"{UNUSED}.")
+
+
+def _without_idle_head(parts: list[Part]) -> list[Part]:
+    """A stored output head of a model whose embedding is the head takes no part in anything."""
+    return [replace(part, family=msgspec.structs.replace(part.family, role=f"{UNUSED}.head"))
+            if part.family.role == "head" else part for part in parts]  # fmt: skip
 
 
 def _mtp_layers(parts: Iterable[Part]) -> int:

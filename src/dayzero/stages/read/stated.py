@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from itertools import combinations
 from typing import Any
 
 from dayzero.data.vocabulary import Quantisation, vocabulary
@@ -27,7 +28,7 @@ class Quantised:
     sizes: Mapping[str, int] = field(default_factory=dict)
     """Stated sizes by the names that formats use; what is not stated is the format's default."""
     names: frozenset[str] = frozenset()
-    """Excluded modules, from `layers.` on where they are in a layer."""
+    """Excluded modules or parts of their paths, from `layers.` on where they are in a layer."""
     patterns: tuple[str, ...] = ()
     """Excluded modules as regular expressions after `re:`, or with `*`."""
 
@@ -38,10 +39,8 @@ class Quantised:
     def leaves_plain(self, module: str) -> bool:
         """Whether a module of the decoder, such as `model.layers.3.mlp.up_proj`, is excluded."""
         parts = _tail(module).split(".")
-        parents = {".".join(parts[:end]) for end in range(1, len(parts) + 1)}
-        if not self.names.isdisjoint(parents) or parts[-1] in self.names:
-            return True
-        return any(_matches(pattern, module) for pattern in self.patterns)
+        paths = (".".join(parts[first:last]) for first, last in combinations(range(len(parts) + 1), 2))
+        return not self.names.isdisjoint(paths) or any(_matches(pattern, module) for pattern in self.patterns)
 
 
 def quantised(table: Mapping[str, Any] | None, problems: list[str]) -> Quantised:

@@ -73,9 +73,9 @@ def test_multi_token_prediction_is_told_apart(root: Path) -> None:
 def test_without_blocks_the_standard_ones(card: Path) -> None:
     card.write_text(SMALL)
     names = set(read_card(card).tensors.names())
-    assert "model.layers.1.mlp.down_proj.weight" in names and "lm_head.weight" not in names
-    card.write_text(SMALL + "tie_word_embeddings = false\n")
-    assert "lm_head.weight" in set(read_card(card).tensors.names())
+    assert "model.layers.1.mlp.down_proj.weight" in names and "lm_head.weight" in names
+    card.write_text(SMALL + "tie_word_embeddings = true\n")
+    assert "lm_head.weight" not in set(read_card(card).tensors.names())
 
 
 def test_a_later_row_replaces_an_earlier_one_in_its_layers(card: Path) -> None:

@@ -134,6 +134,80 @@ def test_a_missing_head_means_tied_embeddings() -> None:
     assert model.parameters_active["all"] - model.parameters_active["no_embedding_no_head"] == 6400
 
 
+def test_a_stored_head_of_a_tied_model_takes_no_part_in_it() -> None:
+    model, lean = spec({"tie_word_embeddings": True}), spec(without="lm_head")
+    assert family(model, "lm_head").role == "unused.head"
+    assert (model.parameters, model.parameters_text) == (lean.parameters, lean.parameters_text)
+    assert model.parameters_active == lean.parameters_active
+    assert model.checkpoint_bytes == lean.checkpoint_bytes + 2 * 6400
+
+
+def test_a_fused_latent_projection_holds_the_compressed_query_too() -> None:
+    # Widths of DeepSeek-V3: query rank 1536, key/value rank 512, positional key 64.
+    config = {**CONFIG, "kv_lora_rank": 512, "q_lora_rank": 1536, "qk_rope_head_dim": 64, "qk_nope_head_dim": 12}
+    at = "model.layers.{L}.self_attn."
+    fused: list[Row] = [(at + "fused_qkv_a_proj_with_mqa.weight", (1536 + 512 + 64, 64), "BF16", [0, 1, 2], 0),
+                        (at + "q_b_proj.weight", (8 * 76, 1536), "BF16", [0, 1, 2], 0),
+                        (at + "kv_b_proj.weight", (8 * 24, 512), "BF16", [0, 1, 2], 0)]
+    model = model_spec("some", config, table([row for row in rows() if "self_attn" not in row[0]] + fused))
+    attention = model.attentions["latent"]
+    assert (attention.rope_dim, attention.kv_rank, attention.q_rank) == (64, 512, 1536)
+    assert model.sources["rope_dim"] == "config.json: qk_rope_head_dim"
+
+
+@pytest.mark.parametrize(("changed", "kv_heads", "source"), [
+    ({}, 2, "header: model.layers.{L}.self_attn.query_key_value.weight"),
+    ({"multi_query": True}, 1, "config.json: multi_query"),
+    ({"multi_query": True, "num_kv_heads": 8}, 1, "config.json: multi_query"),
+    ({"multi_query": True, "num_kv_heads": 4}, 4, "config.json: num_kv_heads"),
+])  # fmt: skip
+def test_key_value_heads_of_a_fused_projection(changed: dict[str, Any], kv_heads: int, source: str) -> None:
+    config = {key: value for key, value in {**CONFIG, **changed}.items() if key != "num_key_value_heads"}
+    fused: Row = ("model.layers.{L}.self_attn.query_key_value.weight", ((8 + 2 * 2) * 8, 64), "BF16", [0, 1, 2], 0)
+    model = model_spec("some", config, table([row for row in rows() if "self_attn" not in row[0]] + [fused]))
+    assert (model.attentions["full"].kv_heads, model.sources["kv_heads"]) == (kv_heads, source)
+
+
+def test_a_state_space_is_a_linear_attention_as_wide_as_its_state() -> None:
+    # Nemotron-H-8B's config: 128 heads of 64, states of 128, 8 groups; its in_proj has 18,560 rows.
+    config = {"model_type": "some", "hidden_size": 4096, "num_hidden_layers": 4, "num_attention_heads": 32,
+              "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 131072, "intermediate_size": 21504,
+              "hybrid_override_pattern": "M-M*", "mamba_num_heads": 128, "mamba_head_dim": 64, "ssm_state_size": 128,
+              "n_groups": 8, "conv_kernel": 4, "tie_word_embeddings": False}  # fmt: skip
+    model = model_spec("some", config, EMPTY)
+    state = model.attentions["linear"]
+    assert (state.heads, state.kv_heads, state.head_dim, state.v_head_dim) == (128, 8, 128, 64)
+    assert model.sources["linear_head_dim"] == "config.json: ssm_state_size"
+    assert family(model, "mixer.in_proj").shape == (18560, 4096) and family(model, "mixer.conv1d").shape[0] == 10240
+    assert [layer.feed_forward for layer in model.layers] == ["none", "dense", "none", "none"]
+    assert family(model, "up_proj").layers == (1,) and model.unknowns == ()
+
+
+def test_a_state_whose_heads_are_not_stated_is_listed() -> None:
+    # Jamba's config: inner width 2 x hidden, states of 16, no heads.
+    config = {**CONFIG, "layers_block_type": ["mamba", "mamba", "attention"], "mamba_d_state": 16, "mamba_expand": 2}
+    model = model_spec("some", config, EMPTY)
+    state = model.attentions["linear"]
+    assert state.heads * state.head_dim * state.v_head_dim == 2 * 64 * 16
+    assert any("heads of its state not stated" in text for text in model.unknowns)
+    assert any("estimate of state_space" in text for text in model.unknowns)
+
+
+def test_a_dense_width_that_is_not_stated() -> None:
+    config = {"n_embed": 64, "n_layer": 2, "num_attention_heads": 4, "vocab_size": 100}
+    model = model_spec("some", config, EMPTY)
+    assert (model.feed_forwards["dense"].width, model.sources["dense_width"]) == (256, "default: 4 x hidden size")
+    assert family(model, "fc_in").shape == (256, 64)
+
+
+def test_an_estimate_lists_the_parts_that_it_leaves_out() -> None:
+    config = {**CONFIG, "vision_config": {"depth": 3}, "num_nextn_predict_layers": 1, "generation_config": {"x": 1}}
+    assert [text for text in model_spec("some", config, EMPTY).unknowns if text.startswith("estimate")] == [
+        "estimate: what vision_config describes is left out",
+        "estimate: what num_nextn_predict_layers describes is left out"]  # fmt: skip
+    assert not any(text.startswith("estimate") for text in model_spec("some", config, table(rows())).unknowns)
+
+
 def test_tensors_and_keys_that_nothing_understands_are_listed() -> None:
     model = spec({"strange_width": 7}, more=[("model.layers.{L}.strange.weight", (7, 64), "BF16", [0], 0)])
     assert model.unknowns == ("strange_width", "tensor model.layers.{L}.strange.weight")
@@ -145,7 +219,8 @@ def test_a_config_alone_is_estimated_and_says_so() -> None:
     assert model.sources["families"].startswith("estimate")
     assert model.sources["head_dim"] == "default: hidden size / heads"
     assert {family.role.split(".")[0] for family in model.families} == {
-        "embedding", "norm", "attention", "mlp", "router", "experts", "shared_experts"}  # fmt: skip
+        "embedding", "head", "norm", "attention", "mlp", "router", "experts", "shared_experts"}  # fmt: skip
+    assert any("tied embeddings are not stated" in text for text in model.unknowns) and not model.tied_embeddings
 
 
 @pytest.mark.parametrize(("quantization", "scheme"), [

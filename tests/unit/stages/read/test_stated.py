@@ -1,4 +1,4 @@
-"""The quantisation that a config, or a file beside it, states: formats, sizes of groups and blocks, what stays plain."""
+"""The quantisation that a config, or a file beside it, states: formats, sizes of groups, what stays plain."""
 
 from __future__ import annotations
 
@@ -81,3 +81,6 @@ def test_names_match_a_module_or_its_parents_and_not_another_that_begins_alike()
     assert stated.leaves_plain("model.layers.1.mlp.up_proj") and stated.leaves_plain("lm_head")
     assert stated.leaves_plain("model.layers.3.self_attn.q_proj")
     assert not stated.leaves_plain("model.layers.10.mlp.up_proj")
+    parts = quantised({"quant_method": "fp8", "ignore": ["self_attn", "moe.gate"]}, [])
+    assert parts.leaves_plain("model.layers.3.self_attn.q_proj") and parts.leaves_plain("model.layers.3.moe.gate")
+    assert not parts.leaves_plain("model.layers.3.mlp.gate")
