@@ -7,9 +7,10 @@ import re
 from dayzero.schema import ModelSpec
 
 _USUAL = {
-    "heads": "num_attention_heads", "linear_heads": "num_attention_heads", "kv_heads": "num_key_value_heads",
+    "heads": "num_attention_heads", "linear_heads": "num_attention_heads",
+    "linear_kv_heads": "linear_num_key_heads", "kv_heads": "num_key_value_heads",
     "dense_width": "intermediate_size", "expert_width": "moe_intermediate_size", "experts": "num_experts",
-    "vocab_size": "vocab_size",
+    "vocab_size": "vocab_size", "layers": "num_hidden_layers",
 }
 """Names to show when the source of a value is not a config key (a tensor header, a default)."""
 _STATED = re.compile(r"config\.json: (?:[^\s.]+\.)*(?P<key>[^\s.)]+)")
@@ -17,5 +18,10 @@ _STATED = re.compile(r"config\.json: (?:[^\s.]+\.)*(?P<key>[^\s.)]+)")
 
 def config_key(model: ModelSpec, value: str) -> str:
     """The last part of the config key that `value` was read from, such as num_attention_heads."""
+    return stated_key(model, value) or _USUAL[value]
+
+
+def stated_key(model: ModelSpec, value: str) -> str:
+    """The last part of the config key that `value` was read from or differs from; empty if the config has none."""
     stated = _STATED.search(model.sources.get(value, ""))
-    return stated["key"] if stated else _USUAL[value]
+    return stated["key"] if stated else ""

@@ -8,21 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from dayzero.schema import Attention, Engine, FeedForward, Finding, Layout, ModelSpec
+from dayzero.schema import Attention, Engine, FeedForward, Finding, Layout, ModelSpec, WeightFamily
 
-from .blocks import quant_blocks
-from .keys import config_key
+from .keys import config_key, stated_key
+from .layouts import divisors
 
 Rule = Callable[[ModelSpec, Layout, Engine], Iterable[Finding]]
 
 
-def _divisors(value: int, limit: int = 64) -> list[int]:
-    """Degrees up to `limit` that divide `value`."""
-    return [degree for degree in range(1, min(value, limit) + 1) if value % degree == 0]
+MOST_DEGREES = 64
+"""Largest degree that hints name."""
+
+
+def _valid(value: int) -> list[int]:
+    return divisors(value, MOST_DEGREES)
 
 
 def _degrees(value: int) -> str:
-    return ", ".join(map(str, _divisors(value)))
+    return ", ".join(map(str, _valid(value)))
 
 
 def _kinds(model: ModelSpec) -> list[Attention]:
@@ -41,7 +44,8 @@ def shard_heads(model: ModelSpec, layout: Layout, engine: Engine) -> Iterator[Fi
     """Attention heads, or the heads of a linear attention's state, cannot be dealt out evenly.
 
     ## What
-    The number of heads of some layers is not a multiple of the ranks that share attention.
+    The number of heads of some layers is not a multiple of the ranks that share attention. The query/key heads of a
+    linear attention count like the heads of its state.
 
     ## Why
     A head is computed on one rank. With an uneven number the query projection has no equal parts, and engines refuse to
@@ -57,15 +61,25 @@ def shard_heads(model: ModelSpec, layout: Layout, engine: Engine) -> Iterator[Fi
         return
     degree = layout.attention_degree
     seen: set[tuple[str, int]] = set()
-    for attention in _kinds(model):
-        key = config_key(model, "linear_heads" if attention.kind == "linear" else "heads")
-        if attention.heads % degree and (key, attention.heads) not in seen:
-            seen.add((key, attention.heads))
+    for value, heads in (counted for attention in _kinds(model) for counted in _head_counts(attention)):
+        key = config_key(model, value)
+        if heads % degree and (key, heads) not in seen:
+            seen.add((key, heads))
             yield Finding(
                 rule="shard-heads", severity="error", subject=key,
-                message=f"{attention.heads} heads cannot be shared by {degree} ranks",
-                hint=f"degrees that divide the heads: {_degrees(attention.heads)}; use pp or dp for the other devices",
-                facts={"value": attention.heads, "tp": degree, "valid": _divisors(attention.heads)})
+                message=f"{heads} heads cannot be shared by {degree} ranks",
+                hint=f"degrees that divide the heads: {_degrees(heads)}; use pp or dp for the other devices",
+                facts={"value": heads, "tp": degree, "valid": _valid(heads)})
+
+
+def _head_counts(attention: Attention) -> Iterator[tuple[str, int]]:
+    """(value that `sources` knows, heads) of everything that is dealt out by whole heads and never replicated."""
+    if attention.kind != "linear":
+        yield "heads", attention.heads
+        return
+    yield "linear_heads", attention.heads
+    if attention.kv_heads != attention.heads:
+        yield "linear_kv_heads", attention.kv_heads
 
 
 def shard_kv_heads(model: ModelSpec, layout: Layout, engine: Engine) -> Iterator[Finding]:
@@ -101,7 +115,7 @@ def shard_kv_heads(model: ModelSpec, layout: Layout, engine: Engine) -> Iterator
             message=f"{heads} key/value heads on {degree} ranks: {reason}"
                     + ("" if possible or not even else ", and the engine cannot replicate them"),
             hint=f"degrees that divide the key/value heads: {_degrees(heads)}",
-            facts={"value": heads, "tp": degree, "valid": _divisors(heads)}
+            facts={"value": heads, "tp": degree, "valid": _valid(heads)}
                   | ({"replication": degree // heads} if even else {}))
         if possible:
             yield from _followers(model, attention, degree)
@@ -120,27 +134,33 @@ def _followers(model: ModelSpec, attention: Attention, degree: int) -> Iterator[
 
 
 def _widths(model: ModelSpec, layout: Layout) -> Iterator[tuple[str, str, int, int]]:
-    """(config key, place, width, ways) of every feed-forward width that is cut; places as in `quant_blocks`."""
+    """(config key, place, width, ways) of every feed-forward width that is cut; places: dense, experts and
+    shared_experts."""
     for block in _feed_forwards(model):
         if block.kind == "dense":
             yield config_key(model, "dense_width"), "dense", block.width, layout.tp
             continue
         yield config_key(model, "expert_width"), "experts", block.width, layout.expert_tp
         if block.shared_width:
-            yield config_key(model, "expert_width"), "shared_experts", block.shared_width, layout.tp
+            key = stated_key(model, "shared_width") or config_key(model, "expert_width")
+            yield key, "shared_experts", block.shared_width, layout.tp
 
 
-def _subject(key: str, place: str) -> str:
+def _subject(model: ModelSpec, key: str, place: str) -> str:
     """The key; with the family in parentheses where the key is that of another family's width."""
-    return f"{key} ({place})" if place == "shared_experts" else key
+    borrowed = place == "shared_experts" and key == config_key(model, "expert_width")
+    return f"{key} ({place})" if borrowed else key
+
+
+_WIDTH_HINTS = {"experts": "; ep keeps experts whole", "shared_experts": "; or keep the shared experts whole"}
 
 
 def shard_width(model: ModelSpec, layout: Layout, engine: Engine) -> Iterator[Finding]:
     """The inner width of a feed-forward block, or the vocabulary, cannot be cut evenly.
 
     ## What
-    The width of a dense block, of an expert or of the shared experts is not a multiple of the ranks that share it; or
-    the vocabulary is not (a warning: it is padded).
+    The width of a dense block or of an expert is not a multiple of the ranks that share it; or that of the shared
+    experts (a warning: they can be kept whole on every rank) or the vocabulary (a warning: it is padded).
 
     ## Why
     Each rank holds equal rows of the up projection and equal columns of the down projection. Engines refuse uneven
@@ -157,11 +177,11 @@ def shard_width(model: ModelSpec, layout: Layout, engine: Engine) -> Iterator[Fi
         if width % parts and (key, place) not in seen:
             seen.add((key, place))
             yield Finding(
-                rule="shard-width", severity="error", subject=_subject(key, place),
+                rule="shard-width", severity="warning" if place == "shared_experts" else "error",
+                subject=_subject(model, key, place),
                 message=f"a width of {width} cannot be cut into {parts} equal parts",
-                hint=f"degrees that divide it: {_degrees(width)}"
-                     + ("; ep keeps experts whole" if place == "experts" else ""),
-                facts={"value": width, "tp": parts, "valid": _divisors(width)})
+                hint=f"degrees that divide it: {_degrees(width)}" + _WIDTH_HINTS.get(place, ""),
+                facts={"value": width, "tp": parts, "valid": _valid(width)})
     if model.vocab_size % layout.tp:
         yield Finding(
             rule="shard-width", severity="warning", subject=config_key(model, "vocab_size"),
@@ -198,6 +218,41 @@ def shard_experts(model: ModelSpec, layout: Layout, engine: Engine) -> Iterator[
                 facts={"value": experts, "ep": layout.ep, "redundant": redundant})
 
 
+def pipeline_stages(model: ModelSpec, layout: Layout, engine: Engine) -> Iterator[Finding]:
+    """There are more pipeline stages than layers.
+
+    ## What
+    pp is larger than the number of decoder layers.
+
+    ## Why
+    A stage holds whole layers. A stage without a layer has nothing to compute, and engines refuse to start.
+
+    ## Example
+    A model of 30 layers with pp = 32: two stages stay empty.
+
+    ## How to fix
+    Take a pp of at most the number of layers, and tp or dp for the other devices.
+    """
+    layers = len(model.layers)
+    if layout.pp > layers:
+        yield Finding(
+            rule="pipeline-stages", severity="error", subject=config_key(model, "layers"),
+            message=f"{layout.pp} stages, but the model has {layers} layers",
+            hint=f"take a pp of at most {layers}, and tp or dp for the other devices",
+            facts={"value": layers, "pp": layout.pp})
+
+
+def _blocks(model: ModelSpec, place: str) -> set[int]:
+    """Sizes of the quantisation blocks along the cut axis of the weights of a place."""
+    return {family.block for family in model.families if _place(family) == place}
+
+
+def _place(family: WeightFamily) -> str | None:
+    if family.experts:
+        return "experts"
+    return {"shared_width": "shared_experts", "width": "dense"}.get(family.split)
+
+
 _BLOCK_HINTS = {"dense": "take a smaller tp", "experts": "take a smaller tp, or raise ep so that experts stay whole",
                 "shared_experts": "keep the shared experts whole on every rank"}
 
@@ -220,16 +275,16 @@ def shard_quant_block(model: ModelSpec, layout: Layout, engine: Engine) -> Itera
     ## How to fix
     Take a smaller tp, or raise ep so that experts stay whole.
     """
-    blocks = quant_blocks(model)
     seen: set[tuple[str, str]] = set()
     for key, place, width, parts in _widths(model, layout):
-        block, local = blocks.get(place), width // parts
-        if not block or width % parts or local % block == 0 or (key, place) in seen:
+        local = width // parts
+        block = max((block for block in _blocks(model, place) if local % block), default=0)
+        if not block or width % parts or (key, place) in seen:
             continue
         seen.add((key, place))
         mild = place == "shared_experts" or engine.block_padding
         yield Finding(
-            rule="shard-quant-block", severity="warning" if mild else "error", subject=_subject(key, place),
+            rule="shard-quant-block", severity="warning" if mild else "error", subject=_subject(model, key, place),
             message=f"a share of {local} is not whole quantisation blocks of {block}", hint=_BLOCK_HINTS[place],
             facts={"local": local, "block": block, "tp": parts})
 
@@ -240,6 +295,7 @@ RULES: dict[str, Rule] = {
     "shard-width": shard_width,
     "shard-experts": shard_experts,
     "shard-quant-block": shard_quant_block,
+    "pipeline-stages": pipeline_stages,
 }
 """The rules by name."""
 
@@ -257,5 +313,5 @@ def blockers(model: ModelSpec, layout: Layout, engine: Engine) -> tuple[Finding,
 def valid_tp(model: ModelSpec, engine: Engine, devices: int) -> list[int]:
     """Every tp from 1 to `devices` at which no rule is an error, without expert parallelism."""
     most = max(attention.heads for attention in _kinds(model))  # more ranks than heads are never legal, unless padded
-    limit = devices if engine.head_padding == "multiple_of_tp" else min(devices, most)
+    limit = min(devices, most) if most and engine.head_padding != "multiple_of_tp" else devices
     return [tp for tp in range(1, limit + 1) if not blockers(model, Layout(tp=tp), engine)]

@@ -3,8 +3,9 @@
 Formulas (docs/numbers.md names them; T tokens of one prefill step, b bytes of a value, s sequences of a replica):
 weights      stored bytes of every family as `split` cuts them
 kv_cache     s * length (at most the window) * cache of one layer, divided as far as key/value heads go; a latent cache
-             is whole on every rank of a tp group
-state        s * state of one linear layer, divided by heads
+             is whole on every rank of a tp group; where attention_tp is below tp, a rank holds only its group's share
+             of the sequences
+state        s * state of one linear layer, divided by heads; the same share of the sequences
 activations  T*b*3*hidden (residual, its norm, a block's output) + the largest of the layers' inner tensors
 logits       one row of the whole vocabulary for each sequence, in b bytes and in fp32; last stage only
 workspace    T*b*2*hidden for what is being sent and received, when there is more than one rank
@@ -12,6 +13,8 @@ process      what a rank's process takes before any weight is loaded, as the dev
 """
 
 from __future__ import annotations
+
+from math import ceil
 
 from dayzero.ops import cache_bytes_per_token, state_bytes_per_sequence
 from dayzero.schema import Attention, FeedForward, Layout, ModelSpec, Target, Workload
@@ -34,6 +37,12 @@ def sequences_per_replica(workload: Workload, layout: Layout) -> int:
     return -(-workload.concurrency // layout.dp)
 
 
+def attention_sequences(layout: Layout, sequences: float) -> float:
+    """Of so many sequences of a replica those whose attention one rank computes, and whose cache and state it holds:
+    all, unless fewer ranks than tp share attention."""
+    return max(1.0, sequences * layout.attention_degree / layout.tp)
+
+
 def prefill_tokens(workload: Workload, layout: Layout) -> int:
     """Prompt tokens of one prefill step of a replica."""
     return min(workload.max_batched_tokens, sequences_per_replica(workload, layout) * workload.input_tokens)
@@ -46,14 +55,16 @@ def layer_cache_bytes(attention: Attention, layout: Layout, tokens: int, bytes_p
     whole = -(-kept // layout.cp) * cache_bytes_per_token(attention, bytes_per_value)
     if attention.kind == "latent" or not whole:
         return whole
-    parts = min(max(1, layout.attention_degree // layout.cp), attention.kv_heads)
+    parts = max(1, layout.attention_degree // layout.cp)
     return -(-whole * -(-attention.kv_heads // parts) // attention.kv_heads)
 
 
 def layer_state_bytes(attention: Attention, layout: Layout) -> int:
     """Bytes of constant size that one layer keeps on one rank for one sequence."""
-    parts = min(layout.attention_degree, attention.heads)
-    return -(-state_bytes_per_sequence(attention) * -(-attention.heads // parts) // attention.heads)
+    whole = state_bytes_per_sequence(attention)
+    if not whole:
+        return 0
+    return -(-whole * -(-attention.heads // layout.attention_degree) // attention.heads)
 
 
 def sequence_bytes(model: ModelSpec, layout: Layout, layers: range, tokens: int) -> tuple[int, int]:
@@ -70,7 +81,7 @@ def attention_values(attention: Attention, layout: Layout) -> int:
     """Values for each token that are alive on one rank inside an attention block: query, keys, values, output."""
     degree = layout.attention_degree
     heads = -(-attention.heads // degree)
-    kv_heads = heads if attention.kind == "latent" else -(-attention.kv_heads // min(degree, attention.kv_heads))
+    kv_heads = heads if attention.kind == "latent" else -(-attention.kv_heads // degree)
     width = heads * (attention.head_dim + attention.v_head_dim) + kv_heads * (attention.head_dim + attention.v_head_dim)
     return width + (attention.kv_rank or 0) + (attention.rope_dim or 0) + (attention.q_rank or 0)
 
@@ -100,12 +111,13 @@ def device_bytes(model: ModelSpec, layout: Layout, stage: int, target: Target) -
     start, stop = split_layers(model, layout.pp)[stage]
     layers, workload = range(start, stop), target.workload
     sequences, tokens = sequences_per_replica(workload, layout), prefill_tokens(workload, layout)
+    held = ceil(attention_sequences(layout, sequences))
     cache, state = sequence_bytes(model, layout, layers, workload.length)
     last = stop == len(model.layers)
     return {
         "weights": stage_bytes(model, layout, target.engine, layers),
-        "kv_cache": sequences * cache,
-        "state": sequences * state,
+        "kv_cache": held * cache,
+        "state": held * state,
         "activations": activation_bytes(model, layout, layers, tokens),
         "logits": sequences * model.vocab_size * (value_bytes(model) + _FP32) if last else 0,
         "workspace": 2 * tokens * value_bytes(model) * model.hidden_size if layout.world_size > 1 else 0,

@@ -16,6 +16,8 @@ FIRST = ("embedding", *TOWERS)
 """First words of the roles that belong to the first pipeline stage."""
 LAST = ("head", "norm")
 """First words of the roles that belong to the last pipeline stage, if the family is in no layer."""
+UNUSED = "unused"
+"""First word of the roles of families that are in the files but that no engine loads."""
 
 
 def is_tower(family: WeightFamily) -> bool:
@@ -53,7 +55,7 @@ def ways(family: WeightFamily, model: ModelSpec, layout: Layout) -> int:
         return layout.attention_degree
     if family.split == "kv_heads":
         attention = attention_of(family, model)
-        return min(layout.attention_degree, attention.kv_heads) if attention else layout.attention_degree
+        return max(1, min(layout.attention_degree, attention.kv_heads)) if attention else layout.attention_degree
     return layout.tp if family.split in ("width", "shared_width", "vocab") else 1
 
 
@@ -88,7 +90,7 @@ def _layers_here(family: WeightFamily, model: ModelSpec, layers: range) -> tuple
     if is_mtp(family, model):
         return (total if last else 0), total
     if word in FIRST:
-        tied = word == "embedding" and model.tied_embeddings
+        tied = family.role == "embedding" and model.tied_embeddings
         return (total if layers.start == 0 or (tied and last) else 0), total
     if word in LAST and not family.layers:
         return (total if last else 0), total
@@ -99,7 +101,8 @@ def _layers_here(family: WeightFamily, model: ModelSpec, layers: range) -> tuple
 
 def _share(whole: int, family: WeightFamily, model: ModelSpec, layout: Layout, engine: Engine, layers: range) -> int:
     """The part of `whole`, a total over all tensors of the family, that one rank of the stage holds; rounded up."""
-    if is_mtp(family, model) and engine.facts.speculative != "mtp":
+    unread = is_mtp(family, model) and engine.facts.speculative != "mtp"
+    if unread or family.role.split(".")[0] == UNUSED:
         return 0
     here, total = _layers_here(family, model, layers)
     if is_tower(family):

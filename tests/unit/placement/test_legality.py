@@ -73,6 +73,29 @@ def test_heads_of_a_linear_state() -> None:
     assert set(named(blockers(model, Layout(tp=8), ANY))) == {("shard-heads", "num_heads")}
 
 
+def test_key_heads_of_a_linear_state_are_not_replicated() -> None:
+    # Qwen3-Next: 32 value heads, 16 key heads of its gated delta net
+    model = with_attention(sparse(), kind="linear", heads=32, kv_heads=16)
+    keys = {"linear_heads": "config.json: linear_num_value_heads",
+            "linear_kv_heads": "config.json: linear_num_key_heads"}
+    model = msgspec.structs.replace(model, sources=keys)
+    found = named(blockers(model, Layout(tp=32), ANY))
+    assert found["shard-heads", "linear_num_key_heads"].facts["value"] == 16
+    assert len(found) == 1
+    assert valid_tp(model, ANY, 32) == [1, 2, 4, 8, 16]
+
+
+def test_a_layer_without_attention_forbids_nothing() -> None:
+    model = with_attention(sparse(), kind="none", heads=0, kv_heads=0, head_dim=0, v_head_dim=0)
+    assert valid_tp(model, ANY, 8) == [1, 2, 4, 8]
+
+
+def test_more_stages_than_layers() -> None:
+    found = named(blockers(sparse(), Layout(pp=9), ANY))
+    assert found["pipeline-stages", "num_hidden_layers"].facts == {"value": 8, "pp": 9}
+    assert blockers(sparse(), Layout(pp=8), ANY) == ()
+
+
 def test_widths_and_vocabulary() -> None:
     # 16384-wide experts, 8 key/value heads, 32000 tokens on six ranks, as in an 8x7B mixture of experts
     model = with_block(with_attention(sparse(), heads=48, kv_heads=8), width=16384)
@@ -84,10 +107,14 @@ def test_widths_and_vocabulary() -> None:
     assert found["shard-kv-heads", "num_key_value_heads"].severity == "error"
 
 
-def test_shared_experts_are_named_beside_the_key() -> None:
+def test_shared_experts_can_be_kept_whole_and_are_named_by_their_own_key_or_beside_the_experts() -> None:
     model = with_block(sparse(), shared_experts=1, shared_width=600)
-    found = named(blockers(model, Layout(tp=16, ep=16), ANY))
-    assert set(found) == {("shard-width", "moe_intermediate_size (shared_experts)")}
+    found = named(findings(model, Layout(tp=16, ep=16), ANY))
+    assert found.pop(("shard-width", "moe_intermediate_size (shared_experts)")).severity == "warning"
+    assert {rule for rule, _ in found} == {"shard-kv-heads"}
+    assert blockers(model, Layout(tp=16, ep=16), ANY) == ()
+    own = msgspec.structs.replace(model, sources={"shared_width": "config.json: shared_expert_intermediate_size"})
+    assert ("shard-width", "shared_expert_intermediate_size") in named(findings(own, Layout(tp=16, ep=16), ANY))
 
 
 def test_experts_that_do_not_divide() -> None:
@@ -100,20 +127,15 @@ def test_experts_that_do_not_divide() -> None:
     assert ("shard-experts", "num_experts") in named(blockers(model, layout, strict))
 
 
-def quantised(width: int, block: tuple[int, int]) -> ModelSpec:
-    """Experts of that width with one scale for each block of values, 8-bit."""
-    up = msgspec.structs.replace(
-        family("experts.up", (width, 2048), 8, "experts", 0, experts=64,
-               pattern="layers.{L}.experts.{E}.up_proj.weight"),
-        dtype="F8_E4M3", scheme="fp8")
-    scale = msgspec.structs.replace(
-        family("experts.up", (-(-width // block[0]), -(-2048 // block[1])), 8, "experts", 0, experts=64,
-               pattern="layers.{L}.experts.{E}.up_proj.weight_scale_inv"), dtype="F32", scheme="fp8", parameters=0)
-    return msgspec.structs.replace(with_block(sparse(), width=width), families=(up, scale))
+def quantised(width: int, block: int, role: str = "experts.up") -> ModelSpec:
+    """Experts of that width, 8-bit, with one scale for each block of it."""
+    up = family(role, (width, 2048), 8, "experts", 0, experts=64 if role.startswith("experts") else 0)
+    up = msgspec.structs.replace(up, dtype="F8_E4M3", scheme="fp8", block=block)
+    return msgspec.structs.replace(with_block(sparse(), width=width), families=(up,))
 
 
 def test_a_share_that_is_not_whole_blocks() -> None:
-    model = quantised(1536, (128, 128))
+    model = quantised(1536, 128)
     found = named(blockers(model, Layout(tp=8), ANY))
     assert found["shard-quant-block", "moe_intermediate_size"].facts["local"] == 192
     assert found["shard-quant-block", "moe_intermediate_size"].facts["block"] == 128
@@ -123,9 +145,19 @@ def test_a_share_that_is_not_whole_blocks() -> None:
     assert blockers(model, Layout(tp=8), padding) == ()
 
 
+def test_the_block_that_is_broken_is_named() -> None:
+    model = quantised(1536, 128)
+    down = msgspec.structs.replace(model.families[0], role="experts.down", block=96)
+    model = msgspec.structs.replace(model, families=(*model.families, down))
+    for tp, local, block in ((8, 192, 128), (3, 512, 96)):
+        facts = named(blockers(model, Layout(tp=tp), ANY))["shard-quant-block", "moe_intermediate_size"].facts
+        assert facts == {"local": local, "block": block, "tp": tp}
+    assert valid_tp(quantised(1536, 1), ANY, 16) == [1, 2, 4, 8, 16]  # scales for whole rows or for everything
+
+
 def test_blocks_where_one_key_is_the_width_of_experts_and_of_dense_blocks() -> None:
     key = "config.json: intermediate_size"
-    model = msgspec.structs.replace(quantised(1536, (128, 128)), sources={"dense_width": key, "expert_width": key})
+    model = msgspec.structs.replace(quantised(1536, 128), sources={"dense_width": key, "expert_width": key})
     assert set(named(blockers(model, Layout(tp=8), ANY))) == {("shard-quant-block", "intermediate_size")}
     differs = {"expert_width": f"header: experts.up (config.json: text_config.moe_size says {1})"}
     model = msgspec.structs.replace(model, sources=differs)

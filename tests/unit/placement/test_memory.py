@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from tests.support.plan_models import dense, device, sparse, target
 
 from dayzero.placement import CAUSES, device_bytes, fullest_device, sequence_bytes, sequences_per_replica
-from dayzero.placement.memory import layer_cache_bytes, layer_state_bytes
-from dayzero.schema import Attention, Layout
+from dayzero.placement.memory import attention_values, feed_forward_values, layer_cache_bytes, layer_state_bytes
+from dayzero.schema import Attention, FeedForward, Layout
 
 LATENT = Attention(kind="latent", heads=128, kv_heads=1, head_dim=192, v_head_dim=128, q_rank=1536, kv_rank=512,
                    rope_dim=64)
@@ -63,6 +63,7 @@ def test_a_latent_cache_is_not_divided_by_tp_but_by_cp() -> None:
 def test_context_parallelism_replaces_replication_of_heads() -> None:
     assert layer_cache_bytes(FULL, Layout(tp=16), 1000, 2) == 1000 * 256 * 2
     assert layer_cache_bytes(FULL, Layout(tp=16, cp=4), 1000, 2) == 250 * 256 * 2
+    assert layer_cache_bytes(FULL, Layout(tp=8, cp=4), 1000, 2) == 250 * 2 * 256 * 2  # two ranks share the four heads
 
 
 def test_a_window_limits_the_cache() -> None:
@@ -76,6 +77,37 @@ def test_the_state_of_linear_attention_is_divided_by_heads() -> None:
     assert layer_cache_bytes(linear, Layout(), 1000, 2) == 0
     assert layer_state_bytes(linear, Layout()) == 32 * 128 * 128 * 4
     assert layer_state_bytes(linear, Layout(tp=8)) * 8 == layer_state_bytes(linear, Layout())
+
+
+def test_a_layer_without_attention_keeps_nothing() -> None:
+    none = Attention(kind="none", heads=0, kv_heads=0, head_dim=0, v_head_dim=0)
+    assert (layer_cache_bytes(none, Layout(tp=2), 1000, 2), layer_state_bytes(none, Layout(tp=2))) == (0, 0)
+    assert attention_values(none, Layout(tp=2)) == 0
+    model = msgspec.structs.replace(sparse(), attentions={"a": none})
+    causes = device_bytes(model, Layout(tp=2), 0, target(2))
+    assert causes["weights"] > 0 and causes["kv_cache"] == causes["state"] == 0
+
+
+def test_groups_that_share_attention_hold_their_own_sequences() -> None:
+    latent = msgspec.structs.replace(sparse(), attentions={"a": LATENT})
+    one = 8 * 576 * 2 * 1280  # layers * (rank + rope) * bytes * tokens
+    for concurrency, held in ((8, 1), (16, 2), (17, 3), (1, 1)):
+        wanted = target(8, concurrency=concurrency)
+        assert device_bytes(latent, Layout(tp=8, attention_tp=1), 0, wanted)["kv_cache"] == held * one
+        assert device_bytes(latent, Layout(tp=8), 0, wanted)["kv_cache"] == concurrency * one
+    linear = msgspec.structs.replace(FULL, kind="linear")
+    model, layout = msgspec.structs.replace(sparse(), attentions={"a": linear}), Layout(tp=8, attention_tp=2)
+    causes = device_bytes(model, layout, 0, target(8, concurrency=8))
+    assert causes["state"] == 2 * 8 * layer_state_bytes(linear, layout)
+
+
+def test_values_of_a_feed_forward_block_by_hand() -> None:
+    experts = FeedForward(kind="experts", width=512, input_width=1024, experts=64, top_k=6, shared_width=600)
+    assert feed_forward_values(experts, Layout()) == 6 * (2 * 1024 + 3 * 512) + 3 * 600
+    assert feed_forward_values(experts, Layout(tp=4)) == 6 * (2 * 1024 + 3 * 128) + 3 * 150
+    assert feed_forward_values(experts, Layout(tp=4, ep=4)) == 2 * (2 * 1024 + 3 * 512) + 3 * 150  # 6 / 4, rounded up
+    assert feed_forward_values(experts, Layout(tp=2, dp=4, ep=8)) == 3 * (2 * 1024 + 3 * 512) + 3 * 300  # 6 * 4 / 8
+    assert feed_forward_values(FeedForward(kind="dense", width=600, input_width=64), Layout(tp=4)) == 3 * 150
 
 
 def test_sequences_are_dealt_out_to_replicas() -> None:

@@ -77,6 +77,26 @@ def test_a_tied_embedding_is_on_the_first_and_on_the_last_stage() -> None:
     assert shares == [embedding.stored_bytes, 0, 0]
 
 
+def test_of_a_tied_embedding_only_the_matrix_is_on_the_last_stage() -> None:
+    stages = split_layers(dense(), 2)
+    for role in ("embedding.norm", "embedding.position"):
+        one = family(role, (10, 10), 0)
+        shares = [rank_bytes(one, dense(), Layout(pp=2), ANY, range(*stage)) for stage in stages]
+        assert shares == [one.stored_bytes, 0]
+
+
+def test_what_no_engine_loads_takes_nothing() -> None:
+    for one in (family("unused.head", (100, 10), 0, "vocab", 0), family("unused", (100, 10), 0)):
+        assert rank_bytes(one, dense(), Layout(), ANY, range(30)) == 0
+
+
+def test_a_layer_without_heads_cuts_nothing_by_heads() -> None:
+    model = sparse()
+    none = msgspec.structs.replace(model.attentions["a"], kind="none", heads=0, kv_heads=0)
+    model = msgspec.structs.replace(model, attentions={"a": none})
+    assert stage_bytes(model, Layout(tp=2), ANY, whole(model)) > 0
+
+
 def test_head_and_final_norm_are_on_the_last_stage() -> None:
     model, stages = sparse(), split_layers(sparse(), 2)
     for one in (family("head", (100, 10), 0, "vocab", 0), family("norm", (10,), 0)):

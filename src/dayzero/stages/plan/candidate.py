@@ -64,17 +64,19 @@ class Planner:
 
     def _room(self, layout: Layout, split: Split, stages: list[dict[str, int]]) -> int:
         """Sequences of full length that fit, over all replicas: what is left of the fullest stage beside everything
-        that does not grow with them."""
-        length, fewest = self.target.workload.length, 0
+        that does not grow with them. Where groups of ranks within tp have attention of their own, each of them holds
+        one of as many sequences as there are groups."""
+        length, groups, rooms = self.target.workload.length, layout.tp // layout.attention_degree, []
         for stage, (start, stop) in enumerate(split):
             each = sum(sequence_bytes(self.model, layout, range(start, stop), length))
             if stop == len(self.model.layers):
-                each += self.model.vocab_size * (value_bytes(self.model) + LOGIT_ITEM)
+                each += groups * self.model.vocab_size * (value_bytes(self.model) + LOGIT_ITEM)
             growing = ("kv_cache", "state", "logits")
             fixed = sum(size for cause, size in stages[stage].items() if cause not in growing)
-            room = max(0, (self.target.cluster.usable_bytes - fixed) // each) if each else fewest
-            fewest = room if stage == 0 else min(fewest, room)
-        return fewest * layout.dp
+            free = max(0, self.target.cluster.usable_bytes - fixed)
+            if each or not free:  # a stage that has room and keeps nothing of a sequence limits nothing
+                rooms.append(free // each if each else 0)
+        return min(rooms) * groups * layout.dp
 
     def _estimate(self, value: float, low: float, high: float, unit: str) -> Estimate:
         return Estimate(value=value, low=min(low, value), high=max(high, value), unit=unit, source=self.speeds.source)

@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 
 from dayzero.ops import OPERATORS, attention_axes, distinct_experts, latent_axes, linear_axes
-from dayzero.placement.memory import value_bytes
+from dayzero.placement.memory import attention_sequences, value_bytes
 from dayzero.placement.split import is_expert, is_mtp, is_tower, rank_bytes, rank_parameters
 from dayzero.schema import Attention, FeedForward, Layout, ModelSpec, Noun, Target, WeightFamily
 
@@ -67,11 +67,6 @@ def decode_step(target: Target, sequences: float) -> Step:
     workload = target.workload
     return Step(phase="decode", sequences=sequences, tokens=1,
                 context=workload.input_tokens + workload.output_tokens / 2)
-
-
-def attention_sequences(layout: Layout, sequences: float) -> float:
-    """Sequences whose attention one rank computes: all of the replica, unless fewer ranks share attention than tp."""
-    return max(1.0, sequences * layout.attention_degree / layout.tp)
 
 
 def expert_rows(layout: Layout, rows: float) -> float:

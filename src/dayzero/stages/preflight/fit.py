@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-from dayzero.placement import blockers, fullest_device
+from dayzero.placement import blockers, fullest_device, layouts, pipeline_stages
 from dayzero.schema import Layout, ModelSpec, Target
 
 
@@ -33,30 +32,25 @@ class Fit:
         return sum(self.causes.values())
 
 
-def _divisors(number: int) -> list[int]:
-    return [degree for degree in range(1, number + 1) if number % degree == 0]
+def whole_cluster(model: ModelSpec, target: Target) -> list[Layout]:
+    """Layouts that use every device and that no rule forbids."""
+    return [layout for layout in layouts(target.cluster.world_size, model.mixes_experts)
+            if not blockers(model, layout, target.engine)]
 
 
-def whole_cluster(model: ModelSpec, target: Target) -> Iterator[Layout]:
-    """Legal layouts that use every device; with experts spread over none, one tp group, or all ranks of a stage."""
-    world = target.cluster.world_size
-    has_experts = any(block.experts for block in model.feed_forwards.values())
-    for tp in _divisors(world):
-        for pp in _divisors(world // tp):
-            dp = world // tp // pp
-            for ep in sorted({1, tp, tp * dp}) if has_experts else [1]:
-                layout = Layout(tp=tp, pp=pp, dp=dp, ep=ep)
-                if pp <= len(model.layers) and not blockers(model, layout, target.engine):
-                    yield layout
+def least_forbidden(model: ModelSpec, target: Target) -> Layout:
+    """Of the layouts that use every device the one that breaks the fewest rules."""
+    return min(layouts(target.cluster.world_size, model.mixes_experts),
+               key=lambda layout: len(blockers(model, layout, target.engine)))
 
 
 def fits(model: ModelSpec, target: Target) -> tuple[Fit, ...]:
-    """One entry for each layout of the target; without layouts one for the layout of the whole cluster that needs
-    least, or no entry when none is legal."""
+    """One entry for each layout of the target that has layers for all its stages; without layouts one for the layout
+    of the whole cluster that needs least, or no entry when none is legal."""
     usable = target.cluster.usable_bytes
     if target.layouts:
         return tuple(Fit(layout=layout, causes=fullest_device(model, layout, target), usable=usable, searched=False)
-                     for layout in target.layouts if layout.pp <= len(model.layers))
+                     for layout in target.layouts if not any(pipeline_stages(model, layout, target.engine)))
     found = (Fit(layout=layout, causes=fullest_device(model, layout, target), usable=usable, searched=True)
              for layout in whole_cluster(model, target))
     best = min(found, key=lambda fit: fit.total, default=None)

@@ -1,6 +1,7 @@
 """Rules about layouts: those of placement, for every layout that the target asks for.
 
-Without a layout nothing is an error; what tensor parallelism over all devices of a node would break is then an info.
+Without a layout what tensor parallelism over all devices of a node would break is an info. Only where no layout of the
+whole cluster is legal there are errors: what the closest one breaks.
 """
 
 from __future__ import annotations
@@ -17,18 +18,23 @@ from .rule import Case, add
 
 
 def _check(case: Case, layout_rule: LayoutRule) -> Iterator[Finding]:
-    engine = case.target.engine
     for layout in case.target.layouts:
-        for finding in layout_rule(case.model, layout, engine):
-            facts = {**finding.facts, "layout": layout.text}
-            yield msgspec.structs.replace(finding, message=f"{layout.text}: {finding.message}", facts=facts)
-    if not case.target.layouts:
-        layout = Layout(tp=case.target.cluster.devices_per_node)
-        for finding in layout_rule(case.model, layout, engine):
+        yield from _told(case, layout_rule, layout, "{layout}: {message}")
+    if case.nearest:
+        text = "no layout of the whole cluster is possible; {layout}: {message}"
+        yield from (finding for finding in _told(case, layout_rule, case.nearest, text) if finding.severity == "error")
+    elif not case.target.layouts:
+        node = Layout(tp=case.target.cluster.devices_per_node)
+        for finding in _told(case, layout_rule, node, "{layout} would not work: {message}"):
             if finding.severity == "error":
-                facts = {**finding.facts, "layout": layout.text}
-                yield msgspec.structs.replace(finding, severity="info", facts=facts,
-                                              message=f"{layout.text} would not work: {finding.message}")
+                yield msgspec.structs.replace(finding, severity="info")
+
+
+def _told(case: Case, layout_rule: LayoutRule, layout: Layout, text: str) -> Iterator[Finding]:
+    """What the rule finds, with the layout in facts and message."""
+    for finding in layout_rule(case.model, layout, case.target.engine):
+        yield msgspec.structs.replace(finding, facts={**finding.facts, "layout": layout.text},
+                                      message=text.format(layout=layout.text, message=finding.message))
 
 
 def _register(name: str, layout_rule: LayoutRule) -> None:

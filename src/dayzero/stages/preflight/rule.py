@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from dayzero.registry import Registry
-from dayzero.schema import Finding, Release, Target
+from dayzero.schema import Finding, Layout, Release, Target
 from dayzero.schema.finding import Severity
 
-from .fit import Fit, fits
+from .fit import Fit, fits, least_forbidden
 from .tensors import Patterns
 
 
@@ -27,6 +27,11 @@ class Case:
     def fits(self) -> tuple[Fit, ...]:
         """Memory of the layouts that the target asks for, or of the best one for the whole cluster."""
         return fits(self.model, self.target)
+
+    @cached_property
+    def nearest(self) -> Layout | None:
+        """Where the target asks for no layout and the whole cluster has no legal one: the one that is closest to it."""
+        return None if self.target.layouts or self.fits else least_forbidden(self.model, self.target)
 
     @cached_property
     def patterns(self) -> Patterns:

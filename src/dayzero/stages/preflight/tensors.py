@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
+from dayzero.placement.split import is_mtp, is_tower
 from dayzero.schema import Release, TensorGroup
 
 Place = tuple[int, int]
@@ -22,7 +23,7 @@ class Patterns:
         for group in release.tensors.groups:
             self.groups[group.pattern].append(group)
         decoder = {family.pattern for family in self.model.families
-                   if family.layers and family.role.split(".")[0] not in ("vision", "audio", "projector", "mtp")}
+                   if family.layers and not is_tower(family) and not is_mtp(family, self.model)}
         self.decoder = sorted(pattern for pattern in self.groups if pattern in decoder)
         """Patterns of the decoder layers."""
         self.places: dict[str, dict[Place, TensorGroup]] = {

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from tests.support.plan_models import dense, device, sparse, target
 
 from dayzero.errors import LayoutError, NotPossible, TargetError
-from dayzero.schema import Layout
+from dayzero.placement import layouts
+from dayzero.schema import Attention, Layout
 from dayzero.stages.plan import plan
-from dayzero.stages.plan.search import STAGES_RULE, layouts, rank_key
+from dayzero.stages.plan.search import rank_key
 
 DENSE = dense()
 
@@ -66,6 +67,25 @@ def test_as_many_sequences_fit_as_it_says():
     assert fits == [True, False]
 
 
+def test_as_many_sequences_fit_as_it_says_where_attention_is_shared_by_fewer():
+    on, layout = device(memory_bytes=2 * 10**9), (Layout(tp=3, attention_tp=1),)
+    room = plan(DENSE, target(3, on=on, layouts=layout)).candidates[0].max_sequences
+    fits = [plan(DENSE, target(3, on=on, layouts=layout, concurrency=count)).candidates[0].fits
+            for count in (room, room + 3)]
+    assert room % 3 == 0 and fits == [True, False]
+
+
+def test_a_stage_without_cache_limits_nothing():
+    none = Attention(kind="none", heads=0, kv_heads=0, head_dim=0, v_head_dim=0)
+    layers = [msgspec.structs.replace(DENSE.layers[0], attention="none" if index < 15 else "a") for index in range(30)]
+    mixed = msgspec.structs.replace(DENSE, attentions={**DENSE.attentions, "none": none}, layers=tuple(layers))
+    both, plain = (plan(one, target(2, layouts=(Layout(pp=2),))).candidates[0] for one in (mixed, DENSE))
+    assert both.bytes_per_stage[0]["kv_cache"] == 0
+    assert both.max_sequences == plain.max_sequences > 0  # the last stage is as before
+    tiny = plan(mixed, target(2, on=device(memory_bytes=1000), layouts=(Layout(pp=2),))).candidates[0]
+    assert tiny.max_sequences == 0
+
+
 def test_only_the_layouts_that_the_target_asks_for():
     found = plan(DENSE, target(4, layouts=(Layout(pp=4), Layout(tp=2, pp=2))))
     assert [one.layout for one in found.candidates] == [Layout(pp=4)]
@@ -76,7 +96,7 @@ def test_only_the_layouts_that_the_target_asks_for():
 
 def test_more_stages_than_layers_are_rejected():
     found = plan(DENSE, target(31))
-    assert (Layout(pp=31), STAGES_RULE) in {(one.layout, one.rule) for one in found.rejected}
+    assert (Layout(pp=31), "pipeline-stages") in {(one.layout, one.rule) for one in found.rejected}
 
 
 def test_a_measured_device_is_planned_one_stage_at_a_time():

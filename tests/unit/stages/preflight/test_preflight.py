@@ -184,6 +184,42 @@ def test_without_a_layout_what_tp_would_break_is_only_told(check) -> None:
     assert check(tiny.dense_tensors(), on=target(3)).facts["valid_tp"] == [1, 3]
 
 
+def test_more_stages_than_layers(check) -> None:
+    wanted = msgspec.structs.replace(target(13), layouts=(Layout(pp=13), Layout(dp=13)))
+    found = check(tiny.dense_tensors(), on=wanted)
+    assert told(found) == {("error", "pipeline-stages", "num_hidden_layers")}
+    assert found.findings[0].facts["layout"] == "pp=13"
+    assert found.facts["layout"] == "dp=13"
+
+
+def test_no_legal_layout_at_all_is_an_error(check) -> None:
+    # a width of 96 in blocks of 64: the second block is a part of one, with tp = 1 as with any other
+    config = {**tiny.EXPERT_CONFIG, "moe_intermediate_size": 96}
+    config["quantization_config"] = {**config["quantization_config"], "weight_block_size": [64, 64]}
+    tensors = {name: ((-(-96 // 64), 1) if "gate_proj" in name or "up_proj" in name else (1, -(-96 // 64)), dtype)
+               if name.endswith("_scale_inv") else (shape, dtype)
+               for name, (shape, dtype) in tiny.expert_tensors().items()}
+    found = check(tensors, config, on=target(2))
+    assert ("error", "shard-quant-block", "moe_intermediate_size") in told(found)
+    assert found.verdict == "fail" and "layout" not in found.facts
+    assert not any(rule == "shard-heads" for _, rule, _ in told(found))  # tp = 1 is closer than tp = 2
+
+
+def test_the_search_looks_at_every_ep(check) -> None:
+    # 4 experts on 8 devices: of the ep that divide 8, 2 and 4 deal them out evenly, tp = 1 is the only tp
+    engine = msgspec.structs.replace(SMALL.engine, redundant_experts=False)
+    found = check(tiny.expert_tensors(), tiny.EXPERT_CONFIG,
+                  on=msgspec.structs.replace(target(8, concurrency=8), engine=engine))
+    assert "ep=4" in found.facts["layout"]
+
+
+def test_cache_for_a_token_of_a_long_sequence_leaves_out_full_windows(check) -> None:
+    kinds = ["sliding_attention", "full_attention", "sliding_attention"] * 4
+    found = check(tiny.dense_tensors(), {**tiny.CONFIG, "layer_types": kinds, "sliding_window": 8})
+    assert found.facts["attention_layers"] == {"sliding": 8, "full": 4}
+    assert found.facts["kv_bytes_per_token"] == 4 * 2 * 3 * 16 * 2
+
+
 def test_memory(check) -> None:
     weights = check(tiny.dense_tensors()).facts["checkpoint_bytes"]
 
