@@ -17,7 +17,7 @@ ITEM_BITS = {
     "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8, "I16": 16, "U16": 16, "F16": 16, "BF16": 16, "I32": 32, "U32": 32, "F32": 32,
     "C64": 64, "F64": 64, "I64": 64, "U64": 64,
 }  # fmt: skip
-"""Bits of one element, by the dtype names of the safetensors format."""
+"""Bits of one element, by the dtype names of the safetensors format; a file may use newer ones."""
 
 
 class FileEntry(Noun, frozen=True, kw_only=True):
@@ -54,6 +54,8 @@ class TensorGroup(Noun, frozen=True, kw_only=True):
     """Index into `TensorTable.files`; -1: not on disk (a card)."""
     start: Column
     """First byte of the data, counted from the start of the file."""
+    item_bits: int | None = None
+    """Bits of one element as the files show them, for a dtype that `ITEM_BITS` does not know; None: it does."""
 
     @property
     def count(self) -> int:
@@ -63,7 +65,7 @@ class TensorGroup(Noun, frozen=True, kw_only=True):
     @property
     def tensor_bytes(self) -> int:
         """Bytes of one of the tensors."""
-        return (prod(self.shape) * ITEM_BITS[self.dtype] + 7) // 8
+        return (prod(self.shape) * (self.item_bits or ITEM_BITS[self.dtype]) + 7) // 8
 
     def name(self, row: int) -> str:
         """Name of one of the tensors."""
@@ -254,7 +256,7 @@ class Release(Noun, frozen=True, kw_only=True):
     index: dict[str, str] | None
     """The index's weight map if it disagrees with the headers; None: there is none, or they agree."""
     missing_shards: tuple[str, ...]
-    """Files that the index names and that are not there."""
+    """Files that the index, or without one the numbers in the shards' names, tell of and that are not there."""
     config: dict[str, object]
     """config.json as it is."""
     model: ModelSpec

@@ -23,6 +23,8 @@ PREFIX = 8
 """Bytes in front of the header: its length."""
 LIMIT = 100_000_000
 """Longest header that the format allows, in bytes."""
+WIDEST = 128
+"""Most bits that one element may have: a complex number of two doubles."""
 
 Size = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 
@@ -119,8 +121,9 @@ def _decode_entries(text: bytes) -> dict[str, Entry]:
 def rows(header: Header) -> Rows:
     """Columns of one file's tensors, in the order of their data. Raises ReleaseError.
 
-    Checked: known dtypes, offsets that match shape and dtype, data covered from its first byte without gap or overlap,
-    and a file that does not go on after the last tensor (one that ends before is preflight's to report).
+    Checked: offsets that match shape and dtype (one that is not known has as many bits as they give each element), data
+    covered from its first byte without gap or overlap, and a file that does not go on after the last tensor (one that
+    ends before is preflight's to report).
     """
     kinds: dict[Kind, int] = {}
     count = len(header.entries)
@@ -136,24 +139,40 @@ def rows(header: Header) -> Rows:
     columns = np.array([kind, layer, expert, begin, end], dtype=np.int64)
     order = np.lexsort((columns[4], columns[3]))
     columns = columns[:, order]
-    _check_sizes(header, columns, order, tuple(kinds))
+    new = _new_dtypes(header, columns, order, tuple(kinds))
+    _check_sizes(header, columns, order, tuple(kinds), ITEM_BITS | new)
     _check_cover(header, columns[3], columns[4], order)
     return Rows(kinds=tuple(kinds), kind=columns[0], layer=columns[1], expert=columns[2],
-                start=columns[3] + header.data_start)  # fmt: skip
+                start=columns[3] + header.data_start, new_dtypes=new)  # fmt: skip
 
 
 def _tensor(header: Header, order: Ints, row: int) -> str:
     return repr(list(header.entries)[order[row]])
 
 
-def _check_sizes(header: Header, columns: Ints, order: Ints, kinds: tuple[Kind, ...]) -> None:
+def _new_dtypes(header: Header, columns: Ints, order: Ints, kinds: tuple[Kind, ...]) -> dict[str, int]:
+    """Bits of one element of each dtype that is not known: what the data of its largest tensor gives each element."""
+    largest: dict[str, tuple[int, int]] = {}
+    for index, (_, dtype, shape) in enumerate(kinds):
+        if dtype not in ITEM_BITS:
+            largest[dtype] = max(largest.get(dtype, (-1, 0)), (prod(shape), index))
+    bits = {}
+    for dtype, (elements, index) in largest.items():
+        row = int(np.argmax(columns[0] == index))
+        data = int(columns[4, row] - columns[3, row]) * 8
+        if not elements or data % elements or not 1 <= data // elements <= WIDEST:
+            raise _broken(header.name, f"tensor {_tensor(header, order, row)} has the unknown dtype {dtype!r}, and "
+                                       f"{data // 8} bytes of {elements} elements do not tell its size "
+                                       f"({did_you_mean(dtype, ITEM_BITS)}known: {', '.join(ITEM_BITS)})")  # fmt: skip
+        bits[dtype] = data // elements
+    return bits
+
+
+def _check_sizes(header: Header, columns: Ints, order: Ints, kinds: tuple[Kind, ...], bits: dict[str, int]) -> None:
     needs = np.zeros(len(kinds), dtype=np.int64)
     for index, (_, dtype, shape) in enumerate(kinds):
         row = int(np.argmax(columns[0] == index))
-        if dtype not in ITEM_BITS:
-            raise _broken(header.name, f"tensor {_tensor(header, order, row)} has the unknown dtype {dtype!r} "
-                                       f"({did_you_mean(dtype, ITEM_BITS)}known: {', '.join(ITEM_BITS)})")  # fmt: skip
-        need = (prod(shape) * ITEM_BITS[dtype] + 7) // 8
+        need = (prod(shape) * bits[dtype] + 7) // 8
         if need > 2**62:
             raise _broken(header.name, f"tensor {_tensor(header, order, row)} has an impossible shape {list(shape)}")
         needs[index] = need

@@ -18,6 +18,8 @@ SINGLE = "model.safetensors"
 LIMIT = 2**30
 
 _NUMBERED = re.compile(r"-\d+-of-(?=\d+\.safetensors$)")
+_NUMBER = re.compile(r"^(?P<start>.*-)(?P<number>\d+)-of-(?P<count>\d+)\.safetensors$")
+MOST_SHARDS = 100_000
 
 
 class _Index(msgspec.Struct):
@@ -34,7 +36,7 @@ class Shards:
     present: tuple[str, ...]
     """Those that are there, sorted."""
     missing: tuple[str, ...]
-    """Those that the index names and that are not there, sorted."""
+    """Those that the index, or without one the numbers in the names, tell of and that are not there, sorted."""
     weight_map: dict[str, str] | None
     """The index: tensor name -> file; None: there is no index."""
 
@@ -68,13 +70,27 @@ def choose(names: Collection[str], weight_map: dict[str, str] | None) -> Shards:
     numbered = {name for name in top if _NUMBERED.search(name)}
     if weight_map is None:
         chosen = {SINGLE} if SINGLE in top else numbered or top
-        return Shards(present=tuple(sorted(chosen)), missing=(), weight_map=None)
+        return Shards(present=tuple(sorted(chosen)), missing=_gaps(chosen), weight_map=None)
     named = set(weight_map.values())
     series = {_NUMBERED.sub("-*-of-", name) for name in named}
     chosen = named & set(names) | {name for name in numbered if _NUMBERED.sub("-*-of-", name) in series}
     if not chosen and SINGLE in top:
         chosen = {SINGLE}
     return Shards(present=tuple(sorted(chosen)), missing=tuple(sorted(named - set(names))), weight_map=weight_map)
+
+
+def _gaps(names: Collection[str]) -> tuple[str, ...]:
+    """The files that are missing from series `x-00001-of-00003.safetensors`, whose first number is 1 or 0."""
+    series: dict[tuple[str, str], set[str]] = {}
+    for match in filter(None, map(_NUMBER.match, names)):
+        series.setdefault((match["start"], match["count"]), set()).add(match["number"])
+    missing = []
+    for (start, count), found in series.items():
+        first, width = min(1, *map(int, found)), len(min(found))
+        if int(count) <= MOST_SHARDS:
+            wanted = {f"{number:0{width}}" for number in range(first, first + int(count))}
+            missing += [f"{start}{number}-of-{count}.safetensors" for number in wanted - found]
+    return tuple(sorted(missing))
 
 
 def find(root: Path, names: Collection[str]) -> Shards:

@@ -7,8 +7,8 @@ The way back is exact: a number that would not print as it was written (`007`, 3
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -75,12 +75,19 @@ class Rows:
     """Expert; -1: none."""
     start: Ints
     """First byte in the file."""
+    new_dtypes: Mapping[str, int] = field(default_factory=dict)
+    """Bits of one element of each dtype that the schema does not know, as the file shows them."""
 
 
 def table(files: tuple[str, ...], shards: Iterable[Rows]) -> TensorTable:
     """The tensors of all files, grouped; `shards` in the order of `files`. Raises ReleaseError for a double name."""
     parts: dict[Kind, list[Ints]] = {}
+    bits: dict[str, int] = {}
     for number, rows in enumerate(shards):
+        for dtype, size in rows.new_dtypes.items():
+            if bits.setdefault(dtype, size) != size:
+                raise ReleaseError(f"elements of the unknown dtype {dtype!r} have {size} bits in {files[number]} and "
+                                   f"{bits[dtype]} in another file", "get the release again")  # fmt: skip
         order = np.argsort(rows.kind, kind="stable")
         columns = np.stack([rows.layer, rows.expert, np.full_like(rows.layer, number), rows.start])[:, order]
         bounds = np.searchsorted(rows.kind[order], np.arange(len(rows.kinds) + 1))
@@ -91,7 +98,7 @@ def table(files: tuple[str, ...], shards: Iterable[Rows]) -> TensorTable:
         merged = np.concatenate(pieces, axis=1)
         layer, expert, file, start = merged[:, np.lexsort((merged[1], merged[0]))]
         groups.append(TensorGroup(pattern=pattern, shape=shape, dtype=dtype, layer=Column(layer), expert=Column(expert),
-                                  file=Column(file), start=Column(start)))  # fmt: skip
+                                  file=Column(file), start=Column(start), item_bits=bits.get(dtype)))  # fmt: skip
     _refuse_duplicates(files, groups)
     return TensorTable(files=files, groups=tuple(groups))
 

@@ -18,6 +18,9 @@ PLAIN = {"BF16": "bf16", "F16": "f16", "F32": "f32", "F64": "f64", "C64": "c64"}
 FLOAT8 = ("F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ")
 EXPONENTS = ("U8", "F8_E8M0")
 """dtypes of scales that are powers of two."""
+BYTES = ("U8", "I8", "F8_E8M0")
+"""dtypes that may hold anything of 8 bits."""
+INDICES = ("BOOL", "I16", "U16")
 WORD = {"I32": 32, "U32": 32, "I64": 64, "U64": 64}
 
 Siblings = Mapping[str, TensorGroup]
@@ -59,7 +62,9 @@ def stored_as(group: TensorGroup, form: str, siblings: Siblings, config: Mapping
         return Stored(_fp4(scale))
     if group.dtype in WORD:
         return _integers(group, form, siblings, config)
-    return _bytes(group, form, scale)
+    if group.dtype in BYTES:
+        return _bytes(group, form, scale)
+    return _index(group) if group.dtype in INDICES else Stored(group.dtype.lower())  # a float that has no group here
 
 
 def _fp4(scale: TensorGroup | None) -> str:

@@ -10,6 +10,7 @@ import msgspec
 
 from dayzero.data.vocabulary import vocabulary
 from dayzero.schema import Layer, ModelSpec, TensorTable, WeightFamily
+from dayzero.schema.release import ITEM_BITS
 
 from .blocks import standard_tensors
 from .config import Config, Table
@@ -178,7 +179,8 @@ def _short(dtype: str) -> str:
     return names.get(dtype.removeprefix("torch."), dtype)
 
 
-def _unknowns(config: Config, parts: Iterable[Part]) -> tuple[str, ...]:
+def _unknowns(config: Config, parts: Sequence[Part]) -> tuple[str, ...]:
     patterns = [f"tensor {part.family.pattern}" for part in parts
                 if part.role.name == "other" or (part.values and part.family.scheme == "packed")]
+    patterns += [f"dtype {dtype}" for dtype in sorted({part.family.dtype for part in parts} - ITEM_BITS.keys())]
     return (*config.unknown_keys(), *dict.fromkeys(config.unclear), *dict.fromkeys(patterns))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import struct
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from tests.support import small_release
 
 from dayzero.errors import DayzeroError, ReleaseError
 from dayzero.stages.read.headers import LIMIT, decode, header_length, read_header, rows
+from dayzero.stages.read.names import table
 
 GOOD = {"a": {"dtype": "BF16", "shape": [2, 3], "data_offsets": [0, 12]},
         "b": {"dtype": "U8", "shape": [4], "data_offsets": [12, 16]}}  # fmt: skip
@@ -55,6 +57,18 @@ def test_scalars_empty_tensors_and_half_bytes(tmp_path: Path) -> None:
     assert len(found.kind) == 3
 
 
+def test_a_dtype_of_tomorrow_has_the_bits_that_its_data_gives_each_element(tmp_path: Path) -> None:
+    entries = {"a": {"dtype": "F5_E2M2", "shape": [4, 8], "data_offsets": [0, 20]},
+               "b": {"dtype": "F5_E2M2", "shape": [3], "data_offsets": [20, 22]}}  # fmt: skip
+    _, found = load(write(tmp_path / "m.safetensors", entries, 22))
+    assert found.new_dtypes == {"F5_E2M2": 5}
+    groups = {group.pattern: group for group in table(("m.safetensors",), [found]).groups}
+    assert (groups["a"].tensor_bytes, groups["b"].tensor_bytes) == (20, 2)
+    other = dataclasses.replace(found, new_dtypes={"F5_E2M2": 6})
+    with pytest.raises(ReleaseError, match="6 bits in b and 5 in another"):
+        table(("a", "b"), [found, other])
+
+
 def test_a_file_cut_short_is_read_and_says_what_it_should_be(tmp_path: Path) -> None:
     path = write(tmp_path / "m.safetensors", GOOD)
     full = path.stat().st_size
@@ -73,7 +87,12 @@ def changed(**changes: Any) -> dict[str, Any]:
         ([1], "not a JSON object"),
         ({"a": 1}, "'a'"),
         ({"a": {"dtype": "BF16", "shape": [1]}}, "lacks"),
-        (changed(dtype="BF61"), 'unknown dtype .BF61. .did you mean "BF16"'),
+        (changed(dtype="BF61", shape=[3]), 'unknown dtype .BF61..*did you mean "BF16"'),
+        (changed(dtype="BF61", shape=[0], data_offsets=[12, 12]), "do not tell"),
+        ({"a": GOOD["a"], "b": {"dtype": "F5", "shape": [2], "data_offsets": [12, 16]},
+          "c": {"dtype": "F5", "shape": [3], "data_offsets": [16, 24]}}, "unknown dtype .F5."),
+        ({"a": {"dtype": "F5", "shape": [8], "data_offsets": [0, 5]},
+          "b": {"dtype": "F5", "shape": [4], "data_offsets": [5, 16]}}, "do not hold"),
         (changed(dtype=3), "'b'"),
         (changed(shape=[-4]), "'b'"),
         (changed(shape=[2**70]), "'b'"),

@@ -92,6 +92,13 @@ def test_single_file_and_numbered_files_without_an_index(tmp_path: Path) -> None
     assert len(several.tensors.files) == 3 and several.tensors.count == single.tensors.count
 
 
+def test_gaps_in_numbered_files_without_an_index() -> None:
+    assert choose({ONE, TWO}, None).missing == ()
+    assert choose({TWO}, None).missing == (ONE,)
+    assert choose({"m-0-of-2.safetensors"}, None).missing == ("m-1-of-2.safetensors",)
+    assert choose({"m-00001-of-99999999999.safetensors", "other.safetensors"}, None).missing == ()
+
+
 def test_copies_in_other_layouts_are_not_shards() -> None:
     names = {ONE, TWO, "model.safetensors.index.json", "consolidated.safetensors", "original/model.safetensors",
              "model-00001-of-00009.safetensors"}  # fmt: skip

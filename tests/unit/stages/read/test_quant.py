@@ -122,3 +122,12 @@ def test_no_shape_ends_in_a_traceback(dtype: str, shape: list[int], end: str, ot
                           ".qzeros": ("I32", tuple(scale))}  # fmt: skip
         parts = read(stored, stem=stem, config={"bits": 4})
         assert all(part.family.parameters >= 0 for part in parts.values())
+
+
+@pytest.mark.parametrize(("dtype", "bits", "scheme"), [("F6_E2M3", None, "f6_e2m3"), ("F5_E2M2", 5, "f5_e2m2")])
+def test_floats_that_no_format_names_hold_one_parameter_each(dtype: str, bits: int | None, scheme: str) -> None:
+    group = TensorGroup(pattern="model.layers.{L}.mlp.down_proj.weight", shape=(32, 64), dtype=dtype, item_bits=bits,
+                        layer=Column([0, 1]), expert=Column([-1, -1]), file=Column([-1, -1]), start=Column([0, 0]))
+    [part] = parts_of(TensorTable(files=(), groups=(group,)), Dims(2, 64, 0, None))
+    assert (part.family.scheme, part.family.parameters) == (scheme, 2 * 32 * 64)
+    assert part.family.stored_bytes == 2 * 32 * 64 * (bits or 6) // 8
