@@ -168,7 +168,7 @@ def local_target() -> Target:
     """Two ranks of a small host, measured."""
     device = Device(
         name="local", vendor="host", arch="x86_64", memory_bytes=8 * GIB, memory_bandwidth=1.1e10,
-        flops={"bf16": 4.1e10, "f32": 3.2e10}, efficiency=1.0, op_overhead=9e-6, process_bytes=410 * MIB,
+        flops={"bf16": 4.1e10, "f32": 3.2e10}, efficiency=1.0, measured=True, op_overhead=9e-6, process_bytes=410 * MIB,
         links=(Link(name="loopback", devices=0, bandwidth=1.9e9, latency=7e-5, source="measured, n=20"),),
         sources={"memory_bandwidth": "measured, n=5, spread 3 %", "flops": "measured, n=5, spread 2 %"})
     return Target(

@@ -93,7 +93,7 @@ def _device(samples: list[Sample], threads: int, memory: int) -> Device:
     return Device(
         name="local", vendor=host.identity()[0], arch=platform.machine(), memory_bytes=memory,
         memory_bandwidth=summary.value("memory_bandwidth"),
-        flops={scheme: summary.value(f"flops.{scheme}") for scheme in ("bf16", "f32")}, efficiency=1.0,
+        flops={scheme: summary.value(f"flops.{scheme}") for scheme in ("bf16", "f32")}, efficiency=1.0, measured=True,
         op_overhead=summary.value("op_overhead"), process_bytes=max(sample.process_bytes for sample in samples),
         links=(_link(summary),) if ranks > 1 else (),
         sources={

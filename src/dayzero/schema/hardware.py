@@ -43,6 +43,8 @@ class Device(Noun, frozen=True, kw_only=True):
     """Dialect of 8-bit floats: e4m3fn or e4m3fnuz; None: not supported or not known."""
     efficiency: float | None = None
     """Share of the stated rates that real kernels reach; 1.0 for measured rates; None: only the datasheet is known."""
+    measured: bool = False
+    """Whether all rates were measured on this machine; a datasheet or a target file never says so."""
     op_overhead: float | None = None
     """Seconds that one operator costs whatever its size; None: not known."""
     process_bytes: int = 0
@@ -52,16 +54,27 @@ class Device(Noun, frozen=True, kw_only=True):
     sources: dict[str, str] = msgspec.field(default_factory=dict)
     """For each figure: where it is from."""
 
+    def computes_in(self, scheme: str) -> str | None:
+        """The entry of `flops` that products with weights of that scheme compute at; None: the device states none.
+
+        A scheme without an entry has no unit of its own: its weights are widened to a float of 16 bits (8 and 4-bit
+        weights compute in bf16), and where there is none of those either, to f32. Nothing is computed in fewer bits
+        than it has: f32 is only f32.
+        """
+        wider = _WIDER if scheme in _NARROW or scheme.startswith("int") else ()
+        return next((name for name in (scheme, *wider) if name in self.flops), None)
+
     def rate(self, scheme: str) -> float:
-        """Operations a second for weights of that scheme; a scheme without an entry computes in the widest known one
-        that is not narrower (4-bit weights on a device without 4-bit units compute in bf16)."""
-        for name in (scheme, *_COMPUTES_IN.get(scheme, ()), "bf16", "f16", "f32"):
-            if name in self.flops:
-                return self.flops[name]
-        raise TargetError(f"device {self.name} states no rate for {scheme}", "add it to flops, with its source")
+        """Operations a second for weights of that scheme, see `computes_in`. Raises TargetError if not stated."""
+        name = self.computes_in(scheme)
+        if name is None:
+            raise TargetError(f"device {self.name} states no rate for {scheme}", "add it to flops, with its source")
+        return self.flops[name]
 
 
-_COMPUTES_IN = {"mxfp4": ("mxfp8", "fp8"), "nvfp4": ("fp8",), "mxfp8": ("fp8",)}
+_NARROW = ("bf16", "f16", "fp8", "mxfp8", "fp4", "mxfp4", "nvfp4", "packed")
+"""Schemes of at most 16 bits, beside those of integers (int8, int4 ...)."""
+_WIDER = ("bf16", "f16", "f32")
 
 
 class Cluster(Noun, frozen=True, kw_only=True):
@@ -89,14 +102,22 @@ class Cluster(Noun, frozen=True, kw_only=True):
         return int(self.device.memory_bytes * self.memory_utilization)
 
     def link(self, devices: int) -> Link:
-        """The slowest link that a group of that many neighbouring devices needs. Raises TargetError if not stated."""
-        if devices > self.devices_per_node:
+        """The slowest link that a group of that many neighbouring devices needs, the world being dealt out to such
+        groups in order. Raises TargetError if not stated."""
+        node = self.devices_per_node
+        if not _stays_inside(devices, node, self.world_size):
             if self.network is None:
                 raise TargetError("the network between the nodes is not described",
                                   "add network = {bandwidth = ..., latency = ...} to [cluster]")
             return self.network
         for link in self.device.links:
-            if link.devices == 0 or devices <= link.devices:
+            if link.devices == 0 or _stays_inside(devices, link.devices, node):
                 return link
         raise TargetError(f"device {self.device.name} has no link that joins {devices} devices",
                           "add links to the device, with their sources")
+
+
+def _stays_inside(group: int, domain: int, whole: int) -> bool:
+    """Whether each of the groups that `whole` devices are dealt out to, in order, lies in one domain: where there are
+    several domains, the group has to divide the domain, or one of them lies across an edge."""
+    return group <= domain and (domain >= whole or domain % group == 0)

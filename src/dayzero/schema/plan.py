@@ -27,7 +27,7 @@ class Layout(Noun, frozen=True, kw_only=True):
     cp: int = 1
     """Context parallel: ranks, out of the tp group, that share one sequence's tokens."""
     attention_tp: int = 0
-    """Ranks that share attention; 0 is read as `tp`."""
+    """Ranks that share attention; 0: all tp ranks, and `tp` itself becomes 0, so that equal layouts are equal."""
 
     def __post_init__(self) -> None:
         bad = [f"{name}={getattr(self, name)}" for name in DEGREES if getattr(self, name) < 1]
@@ -40,6 +40,8 @@ class Layout(Noun, frozen=True, kw_only=True):
         if self.tp % self.attention_degree:
             raise LayoutError(f"attention_tp={self.attention_tp} does not divide tp={self.tp}",
                               "take an attention_tp that divides tp, or leave it out")
+        if self.attention_tp == self.tp:
+            msgspec.structs.force_setattr(self, "attention_tp", 0)
 
     @property
     def attention_degree(self) -> int:

@@ -55,8 +55,8 @@ def test_figures_against_the_datasheets() -> None:
     h200 = device("h200")
     assert (h200.memory_bytes, h200.memory_bandwidth) == (143_771 * 2**20, 4.8e12)
     assert (h200.rate("bf16"), h200.rate("fp8"), h200.links[0].bandwidth) == (989e12, 1979e12, 450e9)
-    # no 4-bit units: 4-bit weights compute in fp8
-    assert h200.rate("mxfp4") == 1979e12
+    # no 4-bit units: 4-bit weights compute in bf16
+    assert h200.rate("mxfp4") == 989e12
     # AMD Instinct MI300X data sheet: 1307.4 TFLOPS, 2614.9 FP8; its FP8 is the FNUZ dialect, that of MI355X is OCP's
     assert device("mi300x").rate("fp8") == 2614.9e12
     assert (device("mi300x").fp8, device("mi355x").fp8) == ("e4m3fnuz", "e4m3fn")

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dayzero.errors import LayoutError
 from dayzero.schema import Layout
+from dayzero.schema.target import LayoutRequest
 
 DEGREE = st.integers(1, 64)
 
@@ -29,6 +31,17 @@ def test_text_can_be_parsed(tp: int, pp: int, dp: int) -> None:
 def test_wrong_degrees(text: str) -> None:
     with pytest.raises(LayoutError):
         Layout.parse(text)
+
+
+@pytest.mark.parametrize("tp", [1, 4])
+def test_attention_over_all_tp_ranks_is_one_layout_however_it_is_written(tp: int) -> None:
+    plain = Layout(tp=tp)
+    for same in (Layout(tp=tp, attention_tp=tp), Layout.parse(f"tp={tp},attention_tp={tp}"),
+                 LayoutRequest(tp=tp, attention_tp=tp).resolve(),
+                 msgspec.convert({"tp": tp, "attention_tp": tp}, Layout),
+                 msgspec.structs.replace(plain, attention_tp=tp)):
+        assert same == plain and hash(same) == hash(plain) and same.attention_degree == tp
+    assert Layout(tp=4, attention_tp=2) != Layout(tp=4)
 
 
 def test_experts_keep_their_width_when_spread() -> None:

@@ -8,7 +8,7 @@ from dayzero.placement.memory import device_bytes, sequence_bytes, sequences_per
 from dayzero.schema import Candidate, Estimate, Layout, ModelSpec, OpGraph, Target
 
 from .cost import Cost, Costs, Split, pipeline
-from .speeds import EXPECTED, Triple, is_measured, speeds
+from .speeds import EXPECTED, Triple, speeds
 from .traffic import LOGIT_ITEM
 from .work import decode_step, prefill_step
 
@@ -16,10 +16,12 @@ FASTEST, SLOWEST = 0, 2
 
 
 class Planner:
-    """Makes candidates for one model on one target."""
+    """Makes candidates for one model on one target. Raises TargetError when the device states no rate for the dtype
+    that the model computes in."""
 
     def __init__(self, model: ModelSpec, target: Target, graph: OpGraph | None) -> None:
         self.model, self.target = model, target
+        target.cluster.device.rate(model.dtype)
         self.speeds = speeds(target.cluster.device)
         self.costs = Costs(model, target, self.speeds, graph)
 
@@ -60,7 +62,7 @@ class Planner:
         engine will run, with a sequence for each stage. A measured device runs the reference runtime, one stage at a
         time."""
         enough = sequences_per_replica(self.target.workload, layout) >= layout.pp > 1
-        return enough and not is_measured(self.target.cluster.device)
+        return enough and not self.target.cluster.device.measured
 
     def _room(self, layout: Layout, split: Split, stages: list[dict[str, int]]) -> int:
         """Sequences of full length that fit, over all replicas: what is left of the fullest stage beside everything
@@ -80,25 +82,6 @@ class Planner:
 
     def _estimate(self, value: float, low: float, high: float, unit: str) -> Estimate:
         return Estimate(value=value, low=min(low, value), high=max(high, value), unit=unit, source=self.speeds.source)
-
-    def notes(self) -> tuple[str, ...]:
-        """What all figures leave out."""
-        notes = ["routing is taken as uniform; computing and sending are taken not to overlap; queueing is left out"]
-        device = self.target.cluster.device
-        if device.op_overhead is None:
-            notes.append(f"the overhead of an operator on {device.name} is not known and left out")
-        elif not self.costs.overhead_known():
-            notes.append("the operators were not traced: their overhead is left out")
-        if self.speeds.source == "datasheet roofline":
-            notes.append("only the datasheet of the device is known: values assume shares of its rates that "
-                         "docs/numbers.md states, the low end of a time takes the full rates")
-        pipelined = "one stage at a time" if is_measured(device) else "micro-batches in flight where they are enough"
-        notes.append(f"pipelines: the value takes {pipelined}; the interval spans both")
-        if any(attention.kind == "sparse" for attention in self.model.attentions.values()):
-            notes.append("sparse attention is costed as full attention")
-        if self.model.mtp_layers:
-            notes.append("multi-token prediction is not costed: one token a step")
-        return tuple(notes)
 
 
 def expected(causes: dict[str, Triple]) -> dict[str, float]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from dayzero.schema import Device, Layout, ModelSpec, OpGraph, Target
 
-from .speeds import EXPECTED, Speeds, Triple, is_measured
+from .speeds import EXPECTED, Speeds, Triple
 from .traffic import Traffic
 from .work import Step, Work, stage_work
 
@@ -65,9 +65,11 @@ class Cost:
 
 
 def roofline(cost: Cost, work: Iterable[Work], device: Device, speeds: Speeds) -> None:
-    """Add the operators' time: the slower of arithmetic and memory, for each of them."""
+    """Add the operators' time: the slower of arithmetic and memory, for each of them; memory alone where the device
+    states no rate (`Planner` raises if that is the model's own dtype, and names the others in its notes)."""
     for item in work:
-        arithmetic = item.flops / (device.rate(item.scheme) * speeds.matrix)
+        rated = device.computes_in(item.scheme)
+        arithmetic = item.flops / (device.rate(rated) * speeds.matrix) if rated else np.zeros(3)
         moving = item.bytes / (device.memory_bandwidth * speeds.memory)
         slower = arithmetic[EXPECTED] > moving[EXPECTED]
         cost.add(item.kind, np.maximum(arithmetic, moving), "matrix rate" if slower else "memory bandwidth")
@@ -132,7 +134,7 @@ class Costs:
             if stage + 1 < layout.pp:
                 sent.add(COMMUNICATION, traffic.to_next_stage(stage, step), "links")
             elif layout.tp * layout.pp > 1:
-                sent.add(COMMUNICATION, traffic.logits(step, broadcast=is_measured(cluster.device)), "links")
+                sent.add(COMMUNICATION, traffic.logits(step, broadcast=cluster.device.measured), "links")
             costs.append(Cost.sum((cost, sent)))
         return costs
 

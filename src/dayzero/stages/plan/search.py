@@ -13,6 +13,7 @@ from dayzero.schema import Candidate, Layout, ModelSpec, OpGraph, Plan, Rejected
 
 from .candidate import Planner
 from .explain import explained
+from .notes import notes
 
 
 def rejections(model: ModelSpec, layout: Layout, target: Target) -> list[Rejected]:
@@ -55,5 +56,5 @@ def plan(model: ModelSpec, target: Target, *, graph: OpGraph | None = None, top:
     return Plan(
         candidates=explained(candidates, top), rejected=tuple(rejected), evaluated=len(wanted),
         seconds=time.perf_counter() - started, workload=msgspec.structs.asdict(target.workload),
-        notes=planner.notes(),
+        notes=notes(planner.costs, wanted),
     )  # fmt: skip

@@ -42,18 +42,14 @@ class Speeds(Noun, frozen=True, kw_only=True):
     """What an estimate made with them calls its source."""
 
 
-def is_measured(device: Device) -> bool:
-    """Whether the device's rates are what kernels were seen to reach, not what a datasheet states."""
-    return device.efficiency == 1.0
-
-
 def speeds(device: Device) -> Speeds:
     """The factors for a measured device, one with a stated efficiency, or one of which only the datasheet is known."""
-    waiting = np.array([1 / SPREAD, 1.0, SPREAD])
+    around, waiting = np.array([SPREAD, 1.0, 1 / SPREAD]), np.array([1 / SPREAD, 1.0, SPREAD])
+    if device.measured:
+        return Speeds(matrix=around, memory=around, link=around, waiting=waiting, source="measured here")
     if device.efficiency is None:
         return Speeds(matrix=np.array(MATRIX_SHARE), memory=np.array(MEMORY_SHARE), link=np.array(LINK_SHARE),
                       waiting=waiting, source="datasheet roofline")
-    around = np.array([SPREAD, 1.0, 1 / SPREAD])
-    reached = np.minimum(around * device.efficiency, 1.0) if device.efficiency < 1.0 else around
-    source = "measured here" if is_measured(device) else f"datasheet at a stated efficiency of {device.efficiency:g}"
-    return Speeds(matrix=reached, memory=reached, link=around, waiting=waiting, source=source)
+    reached = np.minimum(around * device.efficiency, 1.0)
+    return Speeds(matrix=reached, memory=reached, link=around, waiting=waiting,
+                  source=f"datasheet at a stated efficiency of {device.efficiency:g}")

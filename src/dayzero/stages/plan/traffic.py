@@ -66,10 +66,15 @@ class Traffic:
         return self.seconds(self.cluster.link(min(ep * self.layout.pp, self.cluster.world_size)), messages, sent)
 
     def _boundary(self, stage: int) -> Link:
-        """The link between a stage and the next: the network where the last device of the stage ends a node."""
-        tp, node = self.layout.tp, self.cluster.devices_per_node
-        crosses = tp > node or (stage + 1) * tp % node == 0
-        return self.cluster.link(node + 1 if crosses and self.cluster.nodes > 1 else min(2 * tp, node))
+        """The link between a stage and the next: the network where in any replica the stage ends a node, or where
+        stages lie across the edges of nodes; else one inside a node."""
+        layout, node, tp = self.layout, self.cluster.devices_per_node, self.layout.tp
+        stages = node // tp  # in a node; the replicas' stages follow one another, and after so many replicas repeat
+        crosses = node % tp > 0 or any((replica * layout.pp + stage + 1) % stages == 0
+                                       for replica in range(min(layout.dp, stages)))
+        if crosses and self.cluster.nodes > 1:
+            return self.cluster.link(self.cluster.world_size)
+        return self.cluster.link(node if node % (2 * tp) else 2 * tp)
 
     def to_next_stage(self, stage: int, step: Step) -> Triple:
         """The residual stream of one step to the next stage; each tp rank sends its share."""

@@ -13,8 +13,6 @@ from dayzero.placement.memory import attention_sequences, value_bytes
 from dayzero.placement.split import is_expert, is_mtp, is_tower, rank_bytes, rank_parameters
 from dayzero.schema import Attention, FeedForward, Layout, ModelSpec, Noun, Target, WeightFamily
 
-from .speeds import is_measured
-
 CACHE = "attention over cache"
 """Kind of the operators that read caches and states; the other kinds are the first words of weight families' roles."""
 POINTWISE = "norms and pointwise"
@@ -74,20 +72,26 @@ def expert_rows(layout: Layout, rows: float) -> float:
     return rows * max(1.0, layout.ep / layout.tp)
 
 
-def _block(family: WeightFamily, model: ModelSpec) -> FeedForward:
-    return model.feed_forwards[model.layers[family.layers[0]].feed_forward]
+def _block(family: WeightFamily, model: ModelSpec) -> FeedForward | None:
+    """The block that routes tokens over the experts: that of the family's first layer or, for tensors whose names have
+    no layer number, the first one with as many experts. None: nothing is known to route."""
+    blocks = [model.feed_forwards[model.layers[index].feed_forward] for index in family.layers[:1]]
+    return next((block for block in blocks or model.feed_forwards.values()
+                 if block.experts and (blocks or block.experts == family.experts)), None)
 
 
 def _family_work(family: WeightFamily, model: ModelSpec, layout: Layout, target: Target, layers: range,
                  step: Step) -> tuple[float, float]:
     """(flops, bytes) of the products with one family's weights, as the `linear` and `experts` operators count them:
     two operations for each weight and token; each weight that is used is read once a pass. The rows that go in and
-    come out are counted with the pointwise operators that make them."""
+    come out are counted with the pointwise operators that make them. Experts that nothing is known to route to are all
+    used by every token."""
     parameters = rank_parameters(family, model, layout, target.engine, layers)
     stored = rank_bytes(family, model, layout, target.engine, layers)
     rows = step.rows
-    if is_expert(family):
-        block, together = _block(family, model), expert_rows(layout, rows)
+    block = _block(family, model) if is_expert(family) else None
+    if block is not None:
+        together = expert_rows(layout, rows)
         visited = distinct_experts(block.experts, block.top_k, together) / block.experts
         return (2 * parameters * together * block.top_k / block.experts * step.passes, stored * visited * step.passes)
     if family.role.split(".")[0] in ("embedding", "head"):
@@ -97,17 +101,22 @@ def _family_work(family: WeightFamily, model: ModelSpec, layout: Layout, target:
     return 2 * parameters * rows * step.passes, float(stored * step.passes)
 
 
+def takes_part(family: WeightFamily, model: ModelSpec) -> bool:
+    """Whether the steps that are costed use the family: towers and multi-token prediction take no part."""
+    return not is_tower(family) and not is_mtp(family, model)
+
+
 def _is_head(family: WeightFamily, model: ModelSpec, layers: range) -> bool:
     """Whether the family, of role embedding, is multiplied on this stage, as a tied output head."""
     return model.tied_embeddings and layers.stop == len(model.layers)
 
 
 def weight_work(model: ModelSpec, layout: Layout, target: Target, layers: range, step: Step) -> list[Work]:
-    """The products with weights, by role and scheme. Towers and multi-token prediction take no part in these steps."""
+    """The products with weights, by role and scheme."""
     totals: dict[tuple[str, str], list[float]] = {}
     for family in model.families:
         kind = family.role.split(".")[0]
-        if is_tower(family) or is_mtp(family, model) or (kind == "embedding" and not _is_head(family, model, layers)):
+        if not takes_part(family, model) or (kind == "embedding" and not _is_head(family, model, layers)):
             continue
         flops, moved = _family_work(family, model, layout, target, layers, step)
         if moved:
@@ -174,6 +183,6 @@ def pointwise_work(model: ModelSpec, layout: Layout, layers: range, step: Step) 
 def stage_work(model: ModelSpec, layout: Layout, target: Target, layers: range, step: Step) -> list[Work]:
     """All that one rank of the stage that holds `layers` does in the step, without communication. The reference
     runtime, which runs on measured devices, expands a latent cache also in decode."""
-    absorbed = False if is_measured(target.cluster.device) else None
+    absorbed = False if target.cluster.device.measured else None
     return [*weight_work(model, layout, target, layers, step), *cache_work(model, layout, layers, step, absorbed),
             pointwise_work(model, layout, layers, step)]

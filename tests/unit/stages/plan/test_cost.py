@@ -19,7 +19,7 @@ HALVES = ((0, 15), (15, 30))
 
 
 def measured(**changes):
-    return device(efficiency=1.0, **changes)
+    return device(efficiency=1.0, measured=True, **changes)
 
 
 def graph(operators):
@@ -49,6 +49,9 @@ def test_datasheet_rates_are_an_upper_bound_and_measured_ones_are_the_value():
     assert expected == pytest.approx(fastest / 0.75) and slowest == pytest.approx(fastest / 0.5)
     fastest, expected, slowest = total(target(on=measured()), step)
     assert expected == pytest.approx(1.5 * fastest) == pytest.approx(slowest / 1.5)
+    # A stated efficiency is a statement about a datasheet, however high: no kernel is faster than its rates.
+    fastest, expected, slowest = total(target(on=device(efficiency=1.0)), step)
+    assert expected == pytest.approx(fastest) == pytest.approx(slowest / 1.5)
     # 269 MB of weights and 27 MB of cache at 1 TB/s, and the few bytes between.
     assert expected == pytest.approx(2.97e-4, rel=0.02)
 
@@ -79,6 +82,48 @@ def test_expert_traffic_only_leaves_the_tp_group_when_experts_do():
     copies = 16 * (1 - (15 / 16) ** 4)  # ranks that a token's 4 experts lie on
     sent = 16 * copies * 15 / 16 * 1024 * 2
     assert across.expert_parallel(range(8), step)[EXPECTED] == pytest.approx(16 * (2e-5 + sent / 2e10))
+
+
+def test_expert_traffic_is_shared_by_the_ranks_of_a_tp_group():
+    on, model = target(8, 2, on=measured()), sparse()
+    step = decode_step(on, 16)
+    traffic = Traffic(model, Layout(tp=4, dp=4, ep=16), on.cluster, speeds(on.cluster.device))
+    copies = 16 * (1 - (15 / 16) ** 4)
+    sent = 16 / 4 * copies * 15 / 16 * 1024 * 2  # each tp rank sends a quarter of the replica's tokens
+    assert traffic.expert_parallel(range(8), step)[EXPECTED] == pytest.approx(16 * (2e-5 + sent / 2e10))
+
+
+def test_a_scheme_without_rate_takes_the_time_of_memory():
+    cost = Cost()
+    roofline(cost, [Work(kind="a", scheme="f32", flops=1e20, bytes=1e12)], device(), speeds(measured()))
+    assert cost.causes["a"][EXPECTED] == pytest.approx(1) and cost.bounds == {"memory bandwidth": pytest.approx(1)}
+
+
+def test_a_group_that_lies_across_nodes_takes_the_network():
+    on = target(8, 3, on=measured())
+    step = decode_step(on, 1)
+    times = {tp: Traffic(DENSE, Layout(tp=tp), on.cluster, speeds(on.cluster.device)).tensor_parallel(range(1), step)
+             for tp in (3, 4)}
+    assert times[3][EXPECTED] == pytest.approx(2 * (4 * 2e-5 + 4 / 3 * 1152 / 2e10))
+    assert times[4][EXPECTED] == pytest.approx(2 * (4 * 1e-5 + 3 / 2 * 1152 / 1e11))
+
+
+@pytest.mark.parametrize(("layout", "across"), [
+    (Layout(pp=3, dp=8), [True, True]),  # devices 6 7 | 8 of the third replica, 15 | 16 17 of the sixth
+    (Layout(pp=4, dp=6), [False, False, False]),  # two replicas in a node
+    (Layout(tp=3, pp=2, dp=4), [True]),  # ranks 2, 1 of 8 and so on: a stage lies across an edge
+    (Layout(tp=4, pp=6), [False, True, False, True, False]),
+    (Layout(tp=8, pp=3), [True, True]), (Layout(tp=12, pp=2), [True]),
+])
+def test_a_stage_is_followed_across_the_network_if_it_is_in_any_replica(layout, across):
+    on = target(8, 3, on=measured())
+    traffic = Traffic(DENSE, layout, on.cluster, speeds(on.cluster.device))
+    step = decode_step(on, 1)
+    latency = [2e-5 if one else 1e-5 for one in across]
+    bandwidth = [2e10 if one else 1e11 for one in across]
+    for stage in range(layout.pp - 1):
+        expected = latency[stage] + 1152 / layout.tp / bandwidth[stage]
+        assert traffic.to_next_stage(stage, step)[EXPECTED] == pytest.approx(expected)
 
 
 def test_stages_cross_the_network_where_a_node_ends():

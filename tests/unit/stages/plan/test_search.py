@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.plan_models import dense, device, sparse, target
+from tests.support.plan_models import dense, device, family, sparse, target
 
 from dayzero.errors import LayoutError, NotPossible, TargetError
 from dayzero.placement import layouts
@@ -100,11 +100,13 @@ def test_more_stages_than_layers_are_rejected():
 
 
 def test_a_measured_device_is_planned_one_stage_at_a_time():
-    on = target(2, on=device(efficiency=1.0), concurrency=8)
+    on = target(2, on=device(efficiency=1.0, measured=True), concurrency=8)
     pp, dp = (next(one for one in plan(DENSE, on).candidates if one.layout.pp == degree) for degree in (2, 1))
     assert pp.tpot_s.value == pytest.approx(pp.tpot_s.high / 1.5)
     assert pp.tpot_s.source == "measured here"
     assert pp.tokens_per_s.value < dp.tokens_per_s.value
+    stated = next(one for one in plan(DENSE, target(2, on=device(efficiency=1.0))).candidates if one.layout.pp == 2)
+    assert stated.tpot_s.source == "datasheet at a stated efficiency of 1"
     datasheet = next(one for one in plan(DENSE, target(2)).candidates if one.layout.pp == 2)
     assert datasheet.tpot_s.high > datasheet.tpot_s.value / 0.5 * 0.75
     assert datasheet.tpot_s.source == "datasheet roofline"
@@ -114,6 +116,29 @@ def test_what_is_not_known_is_said():
     assert any("overhead of an operator on round is not known" in note for note in plan(DENSE, target()).notes)
     untraced = plan(DENSE, target(on=device(op_overhead=1e-6)))
     assert any("not traced" in note for note in untraced.notes)
+
+
+def has_note(found, words):
+    return any(words in note for note in found.notes)
+
+
+def changed(model, families=(), **attention):
+    """The model with more families, and with another attention."""
+    attentions = {name: msgspec.structs.replace(one, **attention) for name, one in model.attentions.items()}
+    return msgspec.structs.replace(model, families=(*model.families, *families), attentions=attentions)
+
+
+@pytest.mark.parametrize(("words", "model", "changes"), [
+    ("sparse attention", changed(DENSE, kind="sparse"), {}),
+    ("sparse attention", changed(DENSE, [family("indexer.q", (64, 576), 30)]), {}),
+    ("towers", changed(DENSE, [family("vision", (64, 64), 0)]), {}),
+    ("context parallelism (cp)", DENSE, {"layouts": (Layout(tp=3, cp=3),)}),
+    ("no rate for f32: the time of router is that of memory alone",
+     changed(DENSE, [msgspec.structs.replace(family("router", (64, 576), 30), scheme="f32")]), {}),
+])
+def test_what_is_not_costed_is_said_where_it_applies(words, model, changes):
+    assert has_note(plan(model, target(3, **changes)), words)
+    assert not has_note(plan(DENSE, target(3)), words)
 
 
 def test_missing_facts_and_training_are_refused():

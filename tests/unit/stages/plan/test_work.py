@@ -1,13 +1,15 @@
 """Flops and bytes of a step against values worked out by hand, and how they follow tokens, context and devices."""
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.plan_models import dense, sparse, target
+from tests.support.plan_models import dense, device, sparse, target
 
 from dayzero.ops import distinct_experts
-from dayzero.schema import Layout
+from dayzero.schema import Attention, Layout
 from dayzero.stages.plan.work import (
+    CACHE,
     cache_work,
     decode_step,
     pointwise_work,
@@ -78,6 +80,31 @@ def test_experts_over_several_replicas_see_the_tokens_of_all_of_them():
     assert flops(expert[1]) == pytest.approx(flops(expert[0]))  # 4 times the tokens on a quarter of the experts
     more_visited = distinct_experts(64, 4, 16) / distinct_experts(64, 4, 4)
     assert moved(expert[1]) == pytest.approx(moved(expert[0]) / 4 * more_visited)
+
+
+def test_experts_without_layer_numbers_are_routed_by_the_block_that_has_as_many():
+    def bare(**changes):
+        families = tuple(msgspec.structs.replace(one, layers=(), **changes) if one.experts else one
+                         for one in SPARSE.families)
+        return msgspec.structs.replace(SPARSE, families=families)
+
+    step = decode_step(target(), 4)
+    numbered, without, unrouted = (weight_work(model, ONE, target(), SPARSE_ALL, step)
+                                   for model in (SPARSE, bare(), bare(experts=63)))
+    assert flops(without) == pytest.approx(flops(numbered)) and moved(without) == pytest.approx(moved(numbered))
+    expert = next(item for item in unrouted if item.kind == "experts")
+    assert expert.flops == 2 * 8 * 64 * 512 * 1024 * 4 and expert.bytes == 2 * 8 * 64 * 512 * 1024
+
+
+def test_the_reference_runtime_expands_a_latent_cache_in_decode_and_engines_do_not():
+    latent = Attention(kind="latent", heads=16, kv_heads=1, head_dim=192, v_head_dim=128, kv_rank=512, rope_dim=64)
+    model = msgspec.structs.replace(SPARSE, attentions={"a": latent})
+    step = decode_step(target(), 4)
+    for measured, absorbed in ((True, False), (False, True)):
+        on = target(on=device(efficiency=1.0, measured=measured))
+        there = [work for work in stage_work(model, ONE, on, SPARSE_ALL, step) if work.kind == CACHE]
+        assert there == cache_work(model, ONE, SPARSE_ALL, step, absorbed)
+        assert there != cache_work(model, ONE, SPARSE_ALL, step, not absorbed)
 
 
 @given(st.sampled_from([1, 2, 4, 8, 16]), st.sampled_from([1, 2, 4]), st.sampled_from([1, 2, 4, 8]))

@@ -1,0 +1,53 @@
+"""What the figures of a plan leave out or assume, in sentences; each only where it applies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from dayzero.placement.split import is_tower
+from dayzero.schema import Device, Layout, ModelSpec
+
+from .cost import Costs
+from .work import takes_part
+
+
+def notes(costs: Costs, layouts: Iterable[Layout]) -> tuple[str, ...]:
+    """What all figures leave out, for the model and target of `costs` and the layouts that were looked at."""
+    model, device = costs.model, costs.target.cluster.device
+    return ("routing is taken as uniform; computing and sending are taken not to overlap; queueing is left out",
+            *_device_notes(costs, device), *_model_notes(model, device), *_layout_notes(layouts))
+
+
+def _device_notes(costs: Costs, device: Device) -> Iterator[str]:
+    if device.op_overhead is None:
+        yield f"the overhead of an operator on {device.name} is not known and left out"
+    elif not costs.overhead_known():
+        yield "the operators were not traced: their overhead is left out"
+    if not device.measured and device.efficiency is None:
+        yield ("only the datasheet of the device is known: values assume shares of its rates that docs/numbers.md "
+               "states, the low end of a time takes the full rates")
+    pipelined = "one stage at a time" if device.measured else "micro-batches in flight where they are enough"
+    yield f"pipelines: the value takes {pipelined}; the interval spans both"
+
+
+def _model_notes(model: ModelSpec, device: Device) -> Iterator[str]:
+    unrated: dict[str, list[str]] = {}
+    for family in model.families:
+        if takes_part(family, model) and device.computes_in(family.scheme) is None:
+            unrated.setdefault(family.scheme, []).append(family.role)
+    for scheme, roles in unrated.items():
+        yield (f"{device.name} states no rate for {scheme}: the time of {', '.join(sorted(set(roles)))} is that of "
+               "memory alone")
+    if any(attention.kind == "sparse" for attention in model.attentions.values()) or any(
+            family.role.split(".")[0] == "indexer" for family in model.families):
+        yield "sparse attention is costed as full attention: the tokens that an indexer leaves out are counted"
+    if any(is_tower(family) for family in model.families):
+        yield "towers for other inputs are not costed: the prompt is text"
+    if model.mtp_layers:
+        yield "multi-token prediction is not costed: one token a step"
+
+
+def _layout_notes(layouts: Iterable[Layout]) -> Iterator[str]:
+    if any(layout.cp > 1 for layout in layouts):
+        yield ("context parallelism (cp) divides the cache in the memory figures only: the times leave out what it "
+               "saves and what it sends")
