@@ -27,6 +27,12 @@ def test_every_layout_makes_the_world_size_and_none_comes_twice(world, has_exper
     assert has_experts or all(layout.ep == 1 for layout in found)
 
 
+def test_experts_are_dealt_out_to_whole_groups_or_to_equal_parts_of_one():
+    found = set(layouts(12, True))
+    assert {Layout(tp=4, dp=3, ep=ep) for ep in (1, 2, 4, 12)} <= found
+    assert not {Layout(tp=4, dp=3, ep=ep) for ep in (3, 6)} & found
+
+
 def test_nine_heads_on_two_ranks():
     # SmolLM2-135M: 9 heads and 3 KV heads cannot be halved; two stages and two replicas are possible.
     found = plan(DENSE, target(2))
@@ -82,8 +88,13 @@ def test_a_stage_without_cache_limits_nothing():
     both, plain = (plan(one, target(2, layouts=(Layout(pp=2),))).candidates[0] for one in (mixed, DENSE))
     assert both.bytes_per_stage[0]["kv_cache"] == 0
     assert both.max_sequences == plain.max_sequences > 0  # the last stage is as before
-    tiny = plan(mixed, target(2, on=device(memory_bytes=1000), layouts=(Layout(pp=2),))).candidates[0]
-    assert tiny.max_sequences == 0
+    # a layer less on the last stage: there is room there, but not on the first
+    short = msgspec.structs.replace(mixed, layers=mixed.layers[:29])
+    workload = {"layouts": (Layout(pp=2),), "input_tokens": 16, "output_tokens": 16, "concurrency": 1}
+    first, last = (sum(stage.values()) for stage in plan(short, target(2, **workload)).candidates[0].bytes_per_stage)
+    assert last < first
+    on = device(memory_bytes=first * 10 // 9 - 1000)
+    assert plan(short, target(2, on=on, **workload)).candidates[0].max_sequences == 0
 
 
 def test_only_the_layouts_that_the_target_asks_for():
