@@ -33,7 +33,7 @@ def cache_bytes_per_token(attention: Attention, bytes_per_value: int = 2) -> int
 
 def recurrent_state_bytes(attention: Attention) -> int:
     """Bytes of the recurrent state that one linear layer keeps for one sequence: a head_dim x v_head_dim matrix for
-    each head, fp32. 0 for every other kind."""
+    each head, fp32; of a state space, head_dim is the width of its state. 0 for every other kind."""
     if attention.kind != "linear":
         return 0
     return attention.heads * attention.head_dim * attention.v_head_dim * STATE_ITEM

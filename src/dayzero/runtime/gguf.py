@@ -20,10 +20,8 @@ from typing import Any
 
 from dayzero.errors import NotPossible, ReleaseError, StoreError, UsageError
 from dayzero.progress import SILENT, Progress
-from dayzero.schema import to_json
-from dayzero.schema.store import write_atomic
+from dayzero.schema.manifest import manifest_of, save_manifest
 
-MANIFEST = "dayzero-manifest.json"
 _NEEDS = ("torch", "transformers", "gguf")
 _SHARD_SIZE = "100MB"
 _MAGIC = b"GGUF"
@@ -165,14 +163,13 @@ def _staged(out: Path) -> Iterator[Path]:
 
 def _seal(folder: Path, provenance: str, progress: Progress) -> None:
     """Readable files, on disk for good, with a manifest of their digests."""
-    entries = {}
+    digests = {}
     for path in sorted(folder.iterdir()):
         path.chmod(0o644)
         with path.open("rb") as file:
             os.fsync(file.fileno())
-        entries[path.name] = {"size": path.stat().st_size, "sha256": _sha256(path, progress)}
-    manifest = {"files": entries, "provenance": f"{provenance}: not the original bf16 weights"}
-    write_atomic(folder / MANIFEST, to_json(manifest) + b"\n")
+        digests[path.name] = _sha256(path, progress)
+    save_manifest(folder, manifest_of(folder, digests, f"{provenance}: not the original bf16 weights"))
 
 
 def _sha256(path: Path, progress: Progress) -> str:

@@ -32,6 +32,13 @@ def test_the_recurrent_state_of_kimi_k3():
     assert 69 * recurrent_state_bytes(LINEAR) == 434_110_464
 
 
+def test_the_state_of_a_state_space():
+    # Nemotron-H-8B's config: 128 heads of 64 with states of 128, 8 groups, 4 taps over 8192 + 2 * 8 * 128 channels.
+    space = Attention(kind="linear", heads=128, kv_heads=8, head_dim=128, v_head_dim=64, conv_kernel=4)
+    assert recurrent_state_bytes(space) == 128 * 64 * 128 * 4
+    assert conv_history_bytes(space) == 3 * 10_240 * 2
+
+
 def test_convolutions_add_their_last_inputs():
     # 3 taps before the current one, 3 * 96 * 128 channels, 2 bytes.
     assert conv_history_bytes(LINEAR) == 3 * 36_864 * 2

@@ -12,7 +12,8 @@ import pytest
 
 from dayzero.errors import ReleaseError, StoreError, UsageError
 from dayzero.progress import SILENT
-from dayzero.runtime.gguf import MANIFEST, import_gguf, read_header
+from dayzero.runtime.gguf import import_gguf, read_header
+from dayzero.schema.manifest import MANIFEST
 
 gguf = pytest.importorskip("gguf")
 pytest.importorskip("transformers")

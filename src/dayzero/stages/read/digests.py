@@ -12,36 +12,17 @@ import msgspec
 
 from dayzero.errors import ReleaseError, StoreError
 from dayzero.progress import SILENT, Progress
-from dayzero.schema import Noun, Release, from_json, to_json
+from dayzero.schema import Release, from_json, to_json
+from dayzero.schema.manifest import MANIFEST, Manifest, manifest_of, save_manifest
 from dayzero.schema.store import write_atomic
 
-from .folder import MANIFEST, holds_data, inside, list_files, read_bounded, safe_name
+from .folder import holds_data, inside, list_files, read_bounded, safe_name
 from .headers import PREFIX, header_length
 from .threads import Meter, each
 
 CHUNK = 8 * 2**20
 """Bytes read at a time."""
 MANIFEST_LIMIT = 64 * 2**20
-
-
-class ManifestFile(Noun, frozen=True, kw_only=True):
-    """What a manifest says of one file."""
-
-    size: int
-    """Bytes."""
-    sha256: str | None = None
-    """SHA-256 in hex; None: not stated."""
-
-
-class Manifest(Noun, frozen=True, kw_only=True):
-    """dayzero-manifest.json: what the files of a folder should be."""
-
-    files: dict[str, ManifestFile]
-    """By name."""
-    provenance: str = ""
-    """How the weights were made, if they were converted here."""
-    headers_only: bool = False
-    """Whether the weight files are headers with a hole behind."""
 
 
 def cache_folder(cache: Path | None = None) -> Path:
@@ -68,12 +49,8 @@ def write_manifest(folder: Path, provenance: str = "", progress: Progress = SILE
 
     Raises ReleaseError, StoreError.
     """
-    sizes = {name: status.st_size for name, status in list_files(folder).items() if name != MANIFEST}
-    digests = digest_paths({name: folder / name for name in sizes}, None, progress)
-    files = {name: ManifestFile(size=size, sha256=digests[name]) for name, size in sizes.items()}
-    manifest = Manifest(files=files, provenance=provenance)
-    write_atomic(folder / MANIFEST, to_json(manifest) + b"\n")
-    return folder / MANIFEST
+    paths = {name: folder / name for name in list_files(folder) if name != MANIFEST}
+    return save_manifest(folder, manifest_of(folder, digest_paths(paths, None, progress), provenance))
 
 
 def file_digests(release: Release, progress: Progress = SILENT, cache: Path | None = None) -> dict[str, str]:

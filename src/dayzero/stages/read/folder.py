@@ -21,7 +21,6 @@ from dayzero.schema import to_json
 CONFIG = "config.json"
 QUANT_CONFIG, QUANT_TABLE = "hf_quant_config.json", "quantization"
 CONFIG_LIMIT = 16 * 2**20
-MANIFEST = "dayzero-manifest.json"
 
 _TOKENIZER = ("tokenizer*", "vocab*", "merges.txt", "*.tiktoken", "tekken.json", "special_tokens_map.json",
               "added_tokens.json", "chat_template*", "*.model", "*.jinja")  # fmt: skip

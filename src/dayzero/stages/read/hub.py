@@ -29,10 +29,11 @@ from huggingface_hub.utils import tqdm as hub_tqdm  # type: ignore[attr-defined]
 from dayzero.errors import DayzeroError, HubError, ReleaseError, StoreError
 from dayzero.progress import Progress
 from dayzero.schema import from_json, to_json
+from dayzero.schema.manifest import MANIFEST, Manifest, ManifestFile, save_manifest
 from dayzero.schema.store import write_atomic
 
-from .digests import Manifest, ManifestFile, cache_folder, read_manifest
-from .folder import CONFIG, MANIFEST, inside, refuse_pickles, role, safe_name
+from .digests import cache_folder, read_manifest
+from .folder import CONFIG, inside, refuse_pickles, role, safe_name
 from .headers import PREFIX, header_length
 from .index import Shards, choose, index_name, read_weight_map
 from .local import Remote
@@ -189,7 +190,7 @@ def _fetch_headers(repo: _Repo, folder: Path, progress: Progress) -> Copy:
         for done, _ in enumerate(each(lambda name: _write_header(repo, name, folder), shards), start=1):
             progress.update(f"fetching headers of {repo.id}", done, len(shards))
         listed = {name: ManifestFile(size=file.size or 0, sha256=file.sha256) for name, file in repo.listing.items()}
-        write_atomic(folder / MANIFEST, to_json(Manifest(files=listed, headers_only=True)))
+        save_manifest(folder, Manifest(files=listed, headers_only=True))
     return Copy(folder=folder.resolve(), commit=repo.commit, listing=repo.listing)
 
 

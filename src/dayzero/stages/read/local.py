@@ -8,8 +8,9 @@ from pathlib import Path
 
 from dayzero.progress import SILENT, Progress
 from dayzero.schema import FileEntry, Release, TensorTable
+from dayzero.schema.manifest import Manifest
 
-from .digests import Manifest, read_manifest
+from .digests import read_manifest
 from .folder import CONFIG, blob_digest, holds_data, list_files, read_config, read_quantization, refuse_pickles, role
 from .headers import read_header, rows
 from .index import Shards, find

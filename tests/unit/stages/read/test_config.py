@@ -65,6 +65,7 @@ def test_shared_experts_have_a_width_together() -> None:
 
 
 @pytest.mark.parametrize(("key", "value"), [
+    ("hidden_size", float("nan")), ("num_key_value_heads", float("inf")), ("tie_word_embeddings", float("nan")),
     ("hidden_size", "64"), ("hidden_size", -64), ("hidden_size", 0), ("hidden_size", True), ("hidden_size", 6.5),
     ("hidden_size", 10**30), ("num_hidden_layers", 10**9), ("num_attention_heads", [8]), ("tie_word_embeddings", "yes"),
     ("n_routed_experts", -1), ("kv_lora_rank", {"a": 1}), ("layer_types", ["full_attention"]), ("layer_types", 3),
