@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from dayzero.backends import Backend, backend_for, backends
+from dayzero.backends.cpu import BACKEND as CPU
 from dayzero.backends.cuda import BACKEND as CUDA
 from dayzero.errors import NotPossible
 from dayzero.schema import Device
@@ -32,9 +34,9 @@ def device(arch: str, *, memory: int = 2**30, name: str = "x", vendor: str = "")
     return Device(name=name, vendor=vendor, arch=arch, memory_bytes=memory, memory_bandwidth=1e9, flops={"bf16": 1e9})
 
 
-def install(folder: Path, name: str) -> None:
+def install(folder: Path, name: str, code: str = PLUG_IN) -> None:
     """A package with a backend called `name`, as an installer would leave it."""
-    (folder / "toy_backend.py").write_text(PLUG_IN)
+    (folder / "toy_backend.py").write_text(code)
     info = folder / "toy_backend-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toy-backend\nVersion: 1.0\n")
@@ -70,8 +72,26 @@ def test_a_plug_in_is_found_and_asked(site: Path) -> None:
 
 def test_a_plug_in_cannot_take_the_name_of_ours(site: Path) -> None:
     install(site, "cpu")
-    with pytest.raises(ValueError, match="two backends are named 'cpu'"):
+    with pytest.warns(RuntimeWarning, match="backend 'cpu' of toy-backend is left out: another backend is named 'cpu'"):
         backends()
+    assert backends().get("cpu") is CPU
+    assert backends().get("cpu (toy-backend)").available() == "another backend is named 'cpu'"
+    assert backend_for(device("wood")) is None
+
+
+@pytest.mark.parametrize(("code", "reason"), [
+    ("raise OSError('no driver')", "OSError: no driver"), ("BACKENDS = 1", "AttributeError: .*no attribute 'BACKEND'"),
+    ("import a_module_that_is_missing", "ModuleNotFoundError: No module named")])
+def test_a_plug_in_that_cannot_be_imported_is_left_out(site: Path, code: str, reason: str) -> None:
+    install(site, "toy", code)
+    with pytest.warns(RuntimeWarning, match=f"backend 'toy' of toy-backend is left out: .*{reason}"):
+        toy = backends().get("toy")
+    assert isinstance(toy, Backend)
+    assert re.search(reason, toy.available())
+    assert (toy.describe(), toy.device_count, toy.runs(device("wood"))) == ({}, 0, False)
+    with pytest.raises(NotPossible, match=r"toy.*cannot be imported"):
+        toy.measure(1)
+    assert backend_for(device("wood")) is None
 
 
 def test_nothing_here_runs_an_unknown_device() -> None:

@@ -29,7 +29,7 @@ def test_figures_are_medians_over_all_rounds_of_all_processes() -> None:
     assert device.op_overhead == 2e-6
     assert device.flops == {"bf16": 4e11, "f32": 1e11}
     assert device.process_bytes == 120
-    assert device.efficiency == 1.0
+    assert device.measured and device.efficiency == 1.0
     assert [(link.name, link.latency, link.bandwidth) for link in device.links] == [("loopback", 1e-4, 1e9)]
     assert "2 processes at once" in device.sources["memory_bandwidth"]
     assert "median of 6 rounds, spread 1686%" in device.sources["memory_bandwidth"]  # (60 - 1) / 3.5

@@ -91,6 +91,14 @@ def test_room_limits_the_sequences() -> None:
     assert any("room for 5" in note for note in launch.notes)
 
 
+def test_room_is_dealt_out_to_data_parallel_ranks() -> None:
+    target = large_target(2)
+    candidate = large_candidate(Layout(tp=8, dp=2, ep=16), target, fits=True)
+    for room, each in ((96, "32"), (11, "5"), (1, "1")):  # 64 sequences are wanted
+        launch = VLLM.launch(large_release(), msgspec.structs.replace(candidate, max_sequences=room), target)
+        assert {_value(command, "--max-num-seqs") for command in launch.commands.values()} == {each}
+
+
 def test_another_version_than_the_checked_one_is_noted() -> None:
     target = large_target(1)
     target = msgspec.structs.replace(target, engine=msgspec.structs.replace(target.engine, version="0.11.0"))
