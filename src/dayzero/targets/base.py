@@ -18,6 +18,8 @@ class Launch(Noun, frozen=True, kw_only=True):
     """Launch scripts: path -> text."""
     notes: tuple[str, ...]
     """What the commands leave open or cannot express."""
+    what: dict[str, str] = {}
+    """Path -> what the file is, in a few words for the manifest; a file without an entry is told by its engine."""
 
 
 class EmitTarget(Protocol):

@@ -15,6 +15,7 @@ from .base import Launch, comment, shell
 
 HEAD = "HEAD_NODE_ADDRESS"
 MODEL = "MODEL_FOLDER_OR_HUB_ID"
+SCRIPT = "launch-vllm.sh"
 MASTER_PORT = 29501
 _GIB = 2**30
 
@@ -64,7 +65,8 @@ class Vllm:
         notes = (*whole_replicas, *_notes(release, candidate, layout, target))
         header = [line for text in (*comments, *(f"Note: {note}" for note in notes)) for line in comment(text)]
         script = _script(header, environment, words, nodes)
-        return Launch(commands=_commands(environment, words, nodes), files={"launch-vllm.sh": script}, notes=notes)
+        return Launch(commands=_commands(environment, words, nodes), files={SCRIPT: script}, notes=notes,
+                      what={SCRIPT: "starts the engine with the planned layout"})
 
 
 VLLM = Vllm()
@@ -154,11 +156,9 @@ def _environment(candidate: Candidate) -> list[str]:
 
 def _notes(release: Release, candidate: Candidate, layout: Layout, target: Target) -> list[str]:
     notes = []
-    if release.hub:
-        pass
-    elif not release.root:
+    if not release.hub and not release.root:
         notes.append(f"The release is a card without files: put the folder or hub id of the weights for {MODEL}.")
-    elif not release.has_weights:
+    elif not release.hub and not release.has_weights:
         notes.append("The folder of the release holds no weights: point the command to one that does.")
     if _own_code(release):
         notes.append("--trust-remote-code: the config names the release's own Python (auto_map), which the engine will "

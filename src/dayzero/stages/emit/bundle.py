@@ -16,6 +16,7 @@ def emit(release: Release, plan: Plan, target: Target, *, verdict: Verdict | Non
     Without a layout that fits there is plan.json alone, and a note says why.
     """
     files = {"plan.json": plan_json(release, plan, target)}
+    what = {"plan.json": "the plan, for programs"}
     commands: dict[str, str] = {}
     notes: list[str] = []
     best = plan.best
@@ -25,9 +26,10 @@ def emit(release: Release, plan: Plan, target: Target, *, verdict: Verdict | Non
         for engine in _engines(target):
             launch = engine.launch(release, best, target, _comments(release, best, target, verdict, engine.version))
             files |= launch.files
+            what |= dict.fromkeys(launch.files, f"for the engine {engine.name}") | launch.what
             commands |= launch.commands
             notes += [*_other_engine(engine, target), *launch.notes]
-    files["manifest.json"] = manifest(release, target, files, verdict)
+    files["manifest.json"] = manifest(release, target, files, what, verdict)
     return Bundle(files=files, commands=commands, notes=tuple(notes))
 
 

@@ -9,11 +9,10 @@ import msgspec
 from dayzero import __version__
 from dayzero.schema import Release, Target, Verdict, digest, to_json
 
-_WHAT = {".json": "the plan, for programs", ".sh": "starts the engine with the planned layout"}
 
-
-def manifest(release: Release, target: Target, files: dict[str, str], verdict: Verdict | None) -> str:
-    """Text of manifest.json for the files of a bundle, without itself."""
+def manifest(release: Release, target: Target, files: dict[str, str], what: dict[str, str],
+             verdict: Verdict | None) -> str:
+    """Text of manifest.json for the files of a bundle, without itself. `what`: path -> what the file is."""
     document = {
         "dayzero": __version__,
         "release": {
@@ -27,7 +26,7 @@ def manifest(release: Release, target: Target, files: dict[str, str], verdict: V
         "checks": None if verdict is None else {
             "passed": verdict.passed, "reference": verdict.reference, "comparisons": len(verdict.checks),
             "failed": [check.name for check in verdict.checks if not check.passed]},
-        "files": {name: {"what": _WHAT[name[name.rindex("."):]], "bytes": len(text.encode()),
+        "files": {name: {"what": what[name], "bytes": len(text.encode()),
                          "sha256": hashlib.sha256(text.encode()).hexdigest()} for name, text in files.items()},
     }  # fmt: skip
     return msgspec.json.format(to_json(document), indent=2).decode() + "\n"

@@ -9,7 +9,9 @@ import json
 import msgspec
 from tests.support.results import adapted, large_target, planned, small_verdict, too_large
 
+from dayzero.registry import Registry
 from dayzero.stages.emit import emit, overview
+from dayzero.targets import Launch
 
 
 def test_files_and_manifest() -> None:
@@ -47,6 +49,26 @@ def test_without_a_fitting_layout_there_is_no_command_but_a_reason() -> None:
     assert [candidate["fits"] for candidate in document["candidates"]] == [False]
     empty = msgspec.structs.replace(results.plan, candidates=())
     assert "none of the 7 layouts is legal" in emit(results.release, empty, results.target).notes[0]
+
+
+class Other:
+    """An emit target that writes what no other writes."""
+
+    name, version = "other", "1"
+
+    def launch(self, release, candidate, target, comments=()):
+        return Launch(commands={"other": "other run"}, files={"other.yaml": "tp: 1\n", "Makefile": "all:\n"}, notes=(),
+                      what={"other.yaml": "its settings"})
+
+
+def test_every_kind_of_file_is_told_what_it_is(monkeypatch) -> None:
+    targets: Registry = Registry("emit target")
+    targets.add("other", Other())
+    monkeypatch.setattr("dayzero.stages.emit.bundle.EMIT_TARGETS", targets)
+    results = adapted()
+    told = json.loads(emit(results.release, results.plan, results.target).files["manifest.json"])["files"]
+    assert {name: entry["what"] for name, entry in told.items()} == {
+        "plan.json": "the plan, for programs", "other.yaml": "its settings", "Makefile": "for the engine other"}
 
 
 def test_a_failed_check_is_written_into_the_script() -> None:
