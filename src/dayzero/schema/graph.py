@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+import msgspec
+
 from .base import Noun
 
 PhaseName = Literal["prefill", "decode"]
@@ -53,6 +55,13 @@ class OpCall(Noun, frozen=True, kw_only=True):
     """Read and written by all `count` calls together."""
     phase: PhaseName
     """The phase it belongs to."""
+
+    @property
+    def shapes(self) -> str:
+        """Shapes in and out: `64x576, 1536x576 -> 64x1536`."""
+        sides = (", ".join("x".join(map(str, shape)) or "scalar" for shape in side)
+                 for side in (self.inputs, self.outputs))
+        return " -> ".join(sides)
 
 
 class ControlFlow(Noun, frozen=True, kw_only=True):
@@ -113,3 +122,16 @@ class OpGraph(Noun, frozen=True, kw_only=True):
     """Which layers are alike."""
     source: str
     """What was traced: the library's class or the release's own code, and its version."""
+
+    def grouped(self) -> tuple[OpCall, ...]:
+        """`operators`, with equal calls of different modules (the same projection of each layer) as one: its module
+        has `*` for each number."""
+        merged: dict[tuple[object, ...], OpCall] = {}
+        for call in self.operators:
+            module = ".".join("*" if part.isdigit() else part for part in call.module.split("."))
+            key = (call.phase, module, call.op, call.kind, call.inputs, call.outputs, call.dtype)
+            before = merged.get(key)
+            merged[key] = msgspec.structs.replace(
+                call, module=module, count=call.count + (before.count if before else 0),
+                flops=call.flops + (before.flops if before else 0), bytes=call.bytes + (before.bytes if before else 0))
+        return tuple(merged.values())

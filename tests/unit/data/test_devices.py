@@ -51,7 +51,8 @@ def test_figures_are_in_the_right_unit(name: str) -> None:
 
 
 def test_figures_against_the_datasheets() -> None:
-    # nvidia-smi: 143771MiB; NVIDIA H200 datasheet: 4.8TB/s, 989 TFLOPS BF16 and 1979 FP8 without sparsity, NVLink 900GB/s both ways
+    # nvidia-smi: 143771MiB; NVIDIA H200 datasheet: 4.8TB/s, 989 TFLOPS BF16 and 1979 FP8 without sparsity, NVLink
+    # 900GB/s both ways
     h200 = device("h200")
     assert (h200.memory_bytes, h200.memory_bandwidth) == (143_771 * 2**20, 4.8e12)
     assert (h200.rate("bf16"), h200.rate("fp8"), h200.links[0].bandwidth) == (989e12, 1979e12, 450e9)

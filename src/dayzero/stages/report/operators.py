@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from dayzero.errors import TargetError
 from dayzero.schema import Device, OpCall, OpGraph
 from dayzero.units import format_bytes, format_flops, format_seconds
-
-_NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
 
 
 class Row(NamedTuple):
@@ -40,14 +37,8 @@ class Row(NamedTuple):
 
 def rows(graph: OpGraph, device: Device, *, grouped: bool) -> list[Row]:
     """The operator table. With `grouped`, the same call in several layers is one row."""
-    merged: dict[tuple[str, ...], Row] = {}
-    for call in graph.operators:
-        module = _NUMBER.sub("*", call.module) if grouped else call.module
-        row = Row(call.op, call.kind, module, call.count, _shapes(call), call.dtype, call.flops, call.bytes,
-                  _bound(call, device), call.phase)
-        key = (row.op, row.kind, row.module, row.shapes, row.dtype, row.phase)
-        merged[key] = _add(merged[key], row) if key in merged else row
-    return list(merged.values())
+    return [Row(call.op, call.kind, call.module, call.count, call.shapes, call.dtype, call.flops, call.bytes,
+                _bound(call, device), call.phase) for call in (graph.grouped() if grouped else graph.operators)]
 
 
 def hot_spots(table: Iterable[Row], phase: str, top: int = 8) -> list[tuple[Row, float]]:
@@ -62,19 +53,6 @@ def table_data(table: Iterable[Row]) -> list[list[Any]]:
     """Rows for the page: values in the order of `Row`, then the texts of flops, bytes and seconds."""
     return [[*row, format_flops(row.flops), format_bytes(row.bytes),
              "" if row.seconds is None else format_seconds(row.seconds)] for row in table]
-
-
-def _add(first: Row, other: Row) -> Row:
-    seconds = None if first.seconds is None or other.seconds is None else first.seconds + other.seconds
-    return first._replace(calls=first.calls + other.calls, flops=first.flops + other.flops,
-                          bytes=first.bytes + other.bytes, seconds=seconds)
-
-
-def _shapes(call: OpCall) -> str:
-    def text(shapes: tuple[tuple[int, ...], ...]) -> str:
-        return ", ".join("×".join(map(str, shape)) or "scalar" for shape in shapes)
-
-    return f"{text(call.inputs)} → {text(call.outputs)}"
 
 
 def _bound(call: OpCall, device: Device) -> float | None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from statistics import median
 
-from dayzero.schema import Candidate, Estimate, Layout, LayoutRun, Noun, RankRecord, Results
+from dayzero.schema import Candidate, Estimate, Layout, LayoutRun, Noun, Plan, RankRecord, Results
 
 MEMORY_TOLERANCE = 0.15
 """Share by which a rank's peak memory may differ from its prediction."""
 SPEED_FACTOR = 1.5
 """Factor by which a speed may differ from its prediction, in either direction."""
+ALIKE = 0.25
+"""Share by which the run's prompts may differ in length from those of the plan before it is said."""
 
 
 class Prediction(Noun, frozen=True, kw_only=True):
@@ -39,18 +42,21 @@ class Prediction(Noun, frozen=True, kw_only=True):
     """Whether the ratio is within the tolerance."""
     source: str
     """Where the two figures are from."""
+    note: str = ""
+    """What makes the two hard to compare; empty: nothing."""
 
 
 def compare(results: Results) -> tuple[Prediction, ...]:
     """Predictions of every layout that was both planned and run; empty when there is none."""
     if results.plan is None or results.record is None:
         return ()
-    planned = {_key(candidate.layout): candidate for candidate in results.plan.candidates}
+    planned = {candidate.layout: candidate for candidate in results.plan.candidates}
     found: list[Prediction] = []
     for run in results.record.runs:
-        candidate = planned.get(_key(run.layout))
+        candidate = planned.get(run.layout)
         if candidate is not None:
-            found += [*_memory(candidate, run), _decode(candidate, run), _first_token(candidate, run)]
+            found += [*_memory(candidate, run), _decode(candidate, run),
+                      _first_token(candidate, run, results.plan)]
     return tuple(found)
 
 
@@ -58,12 +64,8 @@ def unplanned(results: Results) -> tuple[Layout, ...]:
     """Layouts that ran although the plan has no figures for them."""
     if results.record is None:
         return ()
-    planned = {_key(candidate.layout) for candidate in results.plan.candidates} if results.plan else set()
-    return tuple(run.layout for run in results.record.runs if _key(run.layout) not in planned)
-
-
-def _key(layout: Layout) -> tuple[int, ...]:
-    return (layout.tp, layout.pp, layout.ep, layout.dp, layout.cp, layout.attention_degree)
+    planned = {candidate.layout for candidate in results.plan.candidates} if results.plan else set()
+    return tuple(run.layout for run in results.record.runs if run.layout not in planned)
 
 
 def _memory(candidate: Candidate, run: LayoutRun) -> Iterator[Prediction]:
@@ -91,13 +93,25 @@ def _decode(candidate: Candidate, run: LayoutRun) -> Prediction:
         f"plan: {candidate.tokens_per_s.source}; run: {len(run.tpot_all_s)} decode steps over all replicas"))
 
 
-def _first_token(candidate: Candidate, run: LayoutRun) -> Prediction:
+def _first_token(candidate: Candidate, run: LayoutRun, plan: Plan) -> Prediction:
     return _prediction("time to first token", run, None, candidate.ttft_s, run.ttft_s, (
-        f"plan: {candidate.ttft_s.source}, for the workload's prompt length; run: median over its own prompts"))
+        f"plan: {candidate.ttft_s.source}, for the workload's prompt length; run: median over its own prompts"),
+        _lengths(run, plan))
+
+
+def _lengths(run: LayoutRun, plan: Plan) -> str:
+    """Both lengths of a prompt in tokens, when they differ by more than `ALIKE`; the run's is that of its median."""
+    planned = plan.workload.get("input_tokens")
+    if not run.prompt_tokens or not isinstance(planned, int):
+        return ""
+    ran = median(run.prompt_tokens)
+    if abs(ran - planned) <= ALIKE * planned:
+        return ""
+    return f"predicted for a prompt of {planned:,} tokens, measured with prompts of {ran:,.0f} (median)"
 
 
 def _prediction(name: str, run: LayoutRun, rank: int | None, estimate: Estimate, measured: float,
-                source: str) -> Prediction:
+                source: str, note: str = "") -> Prediction:
     ratio = measured / estimate.value if estimate.value else float("inf")
     if estimate.unit == "B":
         ok, tolerance = abs(ratio - 1) <= MEMORY_TOLERANCE, f"within {MEMORY_TOLERANCE:.0%}"
@@ -105,4 +119,4 @@ def _prediction(name: str, run: LayoutRun, rank: int | None, estimate: Estimate,
         ok, tolerance = 1 / SPEED_FACTOR <= ratio <= SPEED_FACTOR, f"factor {SPEED_FACTOR:g}"
     return Prediction(
         name=name, layout=run.layout, rank=rank, predicted=estimate.value, low=estimate.low, high=estimate.high,
-        measured=measured, unit=estimate.unit, ratio=ratio, tolerance=tolerance, ok=ok, source=source)
+        measured=measured, unit=estimate.unit, ratio=ratio, tolerance=tolerance, ok=ok, source=source, note=note)

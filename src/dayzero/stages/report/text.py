@@ -109,7 +109,7 @@ def _prediction(prediction: Prediction) -> Text:
         f"({quantity(prediction.low, prediction.unit)} to {quantity(prediction.high, prediction.unit)}), "
         f"measured {quantity(prediction.measured, prediction.unit)}, ratio {prediction.ratio:.2f}  ",
         (f"{prediction.tolerance}: {'yes' if prediction.ok else 'NO'}", _STYLES["good" if prediction.ok else "bad"]),
-        (f"  {where}, the farthest off", "dim"))
+        (f"  {where}, the farthest off", "dim"), (f"; {prediction.note}" if prediction.note else "", _STYLES["warn"]))
 
 
 def quantity(value: float, unit: str) -> str:

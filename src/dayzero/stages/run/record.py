@@ -27,7 +27,8 @@ def layout_run(launched: Launched, assignment: Assignment, plan: Plan, prompts: 
         tpot_s=median(steps) if steps else 0.0, tpot_all_s=tuple(steps),
         tokens_per_s=sum(sum(each.step_tokens) / sum(each.step_s) for each in speakers if each.step_s),
         repeat_identical=all(len(set(each.digests)) == 1 for each in passes if each.digests),
-        dump=dump, events=launched.events + _events(passes, plan, assignment))
+        prompt_tokens=tuple(map(len, assignment.prompts)), dump=dump,
+        events=launched.events + _events(passes, plan, assignment))
 
 
 def environment(launched: Launched) -> dict[str, str]:

@@ -20,20 +20,9 @@ from dayzero.units import format_bytes, format_count, format_flops
 
 
 def hot_spots(graph: OpGraph, phase: PhaseName, top: int = 10, by: Literal["flops", "bytes"] = "flops") -> list[OpCall]:
-    """The calls of a phase that cost most, dearest first. Equal calls of different modules (the same projection of
-    each layer) are taken together: their module has `*` for each number."""
-    merged: dict[tuple[Any, ...], OpCall] = {}
-    for call in graph.operators:
-        if call.phase != phase:
-            continue
-        module = ".".join("*" if part.isdigit() else part for part in call.module.split("."))
-        key = (module, call.op, call.kind, call.inputs, call.outputs, call.dtype)
-        before = merged.get(key)
-        merged[key] = msgspec.structs.replace(
-            call, module=module, count=call.count + (before.count if before else 0),
-            flops=call.flops + (before.flops if before else 0), bytes=call.bytes + (before.bytes if before else 0))
-    ranked = sorted(merged.values(), key=lambda call: getattr(call, by), reverse=True)
-    return [call for call in ranked if getattr(call, by)][:top]
+    """The calls of a phase that cost most, dearest first; equal calls of different modules together."""
+    costly = [call for call in graph.grouped() if call.phase == phase and getattr(call, by)]
+    return sorted(costly, key=lambda call: getattr(call, by), reverse=True)[:top]
 
 
 def operators_table(graph: OpGraph, phase: PhaseName, top: int = 10, by: Literal["flops", "bytes"] = "flops") -> Table:
@@ -48,7 +37,7 @@ def operators_table(graph: OpGraph, phase: PhaseName, top: int = 10, by: Literal
     for name in ("calls", "flops", "bytes", f"% {by}"):
         table.add_column(name, justify="right", no_wrap=True)
     for call in hot_spots(graph, phase, top, by):
-        what = Text.assemble(call.module or "(model)", "\n", (f"{call.op} {shapes(call)}", "dim"))
+        what = Text.assemble(call.module or "(model)", "\n", (f"{call.op} {call.shapes}", "dim"))
         cells = (call.kind, f"{call.count:,}", format_flops(call.flops), format_bytes(call.bytes),
                  f"{100 * getattr(call, by) / whole:.1f}")
         table.add_row(what, *map(Text, cells))
@@ -64,14 +53,6 @@ def overview(graph: OpGraph, top: int = 10) -> Group:
     lines += [f"missing: {entry}" for entry in graph.missing]
     tables = (operators_table(graph, phase.name, top) for phase in graph.phases.values())
     return Group(call_tree(graph), *tables, *map(Text, lines))
-
-
-def shapes(call: OpCall) -> str:
-    """Shapes of a call: `64x576, 576x1536 -> 64x1536`."""
-    def text(all_of_them: tuple[tuple[int, ...], ...]) -> str:
-        return ", ".join("x".join(map(str, shape)) or "scalar" for shape in all_of_them)
-
-    return f"{text(call.inputs)} -> {text(call.outputs)}"
 
 
 def call_tree(graph: OpGraph, depth: int = 4) -> Tree:

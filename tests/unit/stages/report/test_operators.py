@@ -22,7 +22,7 @@ def test_equal_layers_become_one_row_and_nothing_is_lost() -> None:
     gate = next(row for row in grouped if row.module == "model.layers.*.mlp.gate_proj" and row.phase == "prefill")
     assert gate.calls == 30
     assert gate.flops == 30 * 2 * 64 * 1536 * 576
-    assert gate.shapes == "1×64×576, 1536×576 → 1×64×1536"
+    assert gate.shapes == "1x64x576, 1536x576 -> 1x64x1536"
 
 
 def test_bound_is_the_longer_of_compute_and_memory() -> None:

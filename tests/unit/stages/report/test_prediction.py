@@ -52,12 +52,25 @@ def test_a_rank_that_was_cut_otherwise_than_planned_is_not_compared() -> None:
     assert names == ["decode rate", "time to first token"]
 
 
+def test_prompts_of_another_length_than_planned_are_said() -> None:
+    def note(*tokens: int) -> str:  # the plan is for 64
+        run = _with_run(prompt_tokens=tokens)
+        plan = msgspec.structs.replace(run.plan, workload={"input_tokens": 64})
+        found = compare(msgspec.structs.replace(run, plan=plan))
+        assert not any(each.note for each in found if each.name != "time to first token")
+        return next(each.note for each in found if each.name == "time to first token")
+
+    assert note(10, 30, 200) == "predicted for a prompt of 64 tokens, measured with prompts of 30 (median)"
+    assert [bool(note(tokens)) for tokens in (47, 48, 80, 81)] == [True, False, False, True]
+    assert note() == ""
+
+
 def test_layouts_without_a_plan_are_named() -> None:
     results = _with_run(layout=Layout(tp=3))
     assert compare(results) == ()
     assert unplanned(results) == (Layout(tp=3),)
     assert unplanned(adapted()) == ()
-    same = _with_run(layout=Layout(pp=2, attention_tp=1))
+    same = _with_run(layout=Layout.parse("pp=2,attention_tp=1"))
     assert unplanned(same) == ()
 
 
