@@ -19,6 +19,8 @@ def findings_table(found: Findings) -> Table:
         style = _STYLES[finding.severity]
         table.add_row(f"[{style}]{finding.severity}[/]", finding.rule, escape(finding.subject),
                       f"{escape(finding.message)}\n[dim]{escape(finding.hint)}[/]")
+    if not found.findings:
+        table.add_row("", "", "", "nothing found")
     return table
 
 

@@ -167,6 +167,14 @@ def test_shapes_against_the_engine(check) -> None:
     assert found.findings[0].facts == {"file": [48, 64], "declared": [32, 64]}
 
 
+def test_engine_facts_that_nothing_checks_are_told(check) -> None:
+    stated = msgspec.structs.replace(SMALL.engine, facts=msgspec.structs.replace(
+        SMALL.engine.facts, schemes=["w8a8"], limits={"experts": 2}, kv_replication=True))
+    found = check(tiny.dense_tensors(), on=msgspec.structs.replace(SMALL, engine=stated))
+    assert told(found) == {("info", "engine-facts-unread", "engine")}
+    assert found.findings[0].facts == {"unread": ["schemes", "limits"]}
+
+
 def test_layout_rules(check) -> None:
     two = msgspec.structs.replace(target(2), layouts=(Layout(tp=2),))
     found = check(tiny.dense_tensors(), on=two)
