@@ -16,7 +16,7 @@ import numpy as np
 
 from dayzero.schema import Device, Layout, ModelSpec, OpGraph, Target
 
-from .speeds import EXPECTED, Speeds, Triple
+from .speeds import EXPECTED, UNKNOWN_LAUNCH, Speeds, Triple
 from .traffic import Traffic
 from .work import Step, Work, stage_work
 
@@ -81,6 +81,9 @@ class Costs:
     def __init__(self, model: ModelSpec, target: Target, speeds: Speeds, graph: OpGraph | None) -> None:
         self.model, self.target, self.speeds, self.graph = model, target, speeds, graph
         self._signatures: dict[tuple[int, int], Signature] = {}
+        self._launches: Counter[str] = Counter()
+        for call in graph.operators if graph else ():
+            self._launches[call.phase] += call.count if call.bytes else 0  # a view launches nothing
 
     def signature(self, start: int, stop: int) -> Signature:
         """What two stages have in common when they hold and cost the same: whether they are first or last, how many
@@ -113,15 +116,26 @@ class Costs:
         """Whether the time that an operator costs whatever its size takes part in the figures."""
         return self.target.cluster.device.op_overhead is not None and self.operators("decode", range(1)) is not None
 
+    def _overhead(self, layers: range, step: Step) -> Triple | None:
+        """What operators cost whatever their size, in a step. Where the device's overhead is not known, only the slow
+        end counts any. None: nothing was traced."""
+        calls, each = self.operators(step.phase, layers), self.target.cluster.device.op_overhead
+        if calls is None:
+            return None
+        if each is not None:
+            return np.asarray(calls * each * step.passes * self.speeds.waiting)
+        launches = self._launches[step.phase] * len(layers) / len(self.model.layers)
+        return launches * step.passes * np.array(UNKNOWN_LAUNCH)
+
     def _stage(self, layout: Layout, layers: range, step: Step) -> Cost:
         """One stage without what it sends to the next."""
         cost, cluster = Cost(), self.target.cluster
         roofline(cost, stage_work(self.model, layout, self.target, layers, step), cluster.device, self.speeds)
         traffic = Traffic(self.model, layout, cluster, self.speeds)
         cost.add(COMMUNICATION, traffic.tensor_parallel(layers, step) + traffic.expert_parallel(layers, step), "links")
-        calls, each = self.operators(step.phase, layers), cluster.device.op_overhead
-        if calls is not None and each is not None:
-            cost.add(OVERHEAD, calls * each * step.passes * self.speeds.waiting, "operator overhead")
+        overhead = self._overhead(layers, step)
+        if overhead is not None:
+            cost.add(OVERHEAD, overhead, "operator overhead")
         return cost
 
     def stages(self, layout: Layout, split: Split, step: Step) -> list[Cost]:

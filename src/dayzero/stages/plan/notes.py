@@ -20,7 +20,9 @@ def notes(costs: Costs, layouts: Iterable[Layout]) -> tuple[str, ...]:
 
 def _device_notes(costs: Costs, device: Device) -> Iterator[str]:
     if device.op_overhead is None:
-        yield f"the overhead of an operator on {device.name} is not known and left out"
+        yield (f"the overhead of an operator on {device.name} is not known: the value leaves it out, "
+               + ("the high end of a time has some for each traced operator" if costs.graph else
+                  "and so does the high end of a time, since the operators were not traced"))
     elif not costs.overhead_known():
         yield "the operators were not traced: their overhead is left out"
     if not device.measured and device.efficiency is None:

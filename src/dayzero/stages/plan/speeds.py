@@ -23,6 +23,8 @@ MEMORY_SHARE = (1.0, 0.75, 0.5)
 """Share of the datasheet's memory bandwidth that decode kernels reach."""
 LINK_SHARE = (1.0, 0.75, 0.4)
 """Share of a link's stated bandwidth that collectives reach."""
+UNKNOWN_LAUNCH = (0.0, 0.0, 1e-6)
+"""Seconds for each traced operator that launches something, on a device whose overhead is not known."""
 SPREAD = 1.5
 """Factor either way around a prediction from rates that were measured."""
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.plan_models import dense, device, sparse, target
 
-from dayzero.schema import Layout, OpGraph, Phase
+from dayzero.schema import Layout, OpCall, OpGraph, Phase
 from dayzero.stages.plan.cost import OVERHEAD, Cost, Costs, pipeline, roofline
 from dayzero.stages.plan.speeds import EXPECTED, speeds
 from dayzero.stages.plan.traffic import Traffic
@@ -62,6 +62,17 @@ def test_overhead_is_operators_times_their_cost():
     assert total(on, step, traced=graph(600))[EXPECTED] - total(on, step)[EXPECTED] == pytest.approx(600 * 1e-5)
     stage = Costs(DENSE, on, speeds(on.cluster.device), graph(600)).stages(Layout(pp=2), HALVES, step)[0]
     assert stage.causes[OVERHEAD][EXPECTED] == pytest.approx(300 * 1e-5)
+
+
+def test_an_unknown_overhead_is_in_the_slow_end_alone():
+    """400 products and 200 views (which launch nothing) on a device without a stated overhead: 1 us for each product."""
+    call = OpCall(op="aten.mm", module="", module_type="", kind="linear", count=400, inputs=(), outputs=(), dtype="bf16",
+                  flops=1, bytes=1, phase="decode")
+    view = msgspec.structs.replace(call, op="aten.view", count=200, bytes=0)
+    traced = msgspec.structs.replace(graph(600), operators=(call, view))
+    step = decode_step(target(), 1)
+    added = total(target(), step, traced=traced) - total(target(), step)
+    assert list(added) == pytest.approx([0, 0, 400e-6])
 
 
 def test_tensor_parallel_traffic_by_hand():
