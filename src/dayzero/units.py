@@ -54,7 +54,25 @@ def format_flops(count: float) -> str:
 
 def format_seconds(seconds: float) -> str:
     """Time with three significant figures: 0.0123 -> `12.3 ms`."""
-    for limit, scale, unit in ((1e-3, 1e6, "us"), (1.0, 1e3, "ms"), (120.0, 1.0, "s"), (7200.0, 1 / 60, "min")):
-        if abs(seconds) < limit:
-            return f"{seconds * scale:.3g} {unit}"
-    return f"{seconds / 3600:.3g} h"
+    scale, unit = _time_unit(seconds)
+    return f"{seconds * scale:.3g} {unit}"
+
+
+def format_interval(value: float, low: float, high: float, unit: str) -> str:
+    """A predicted figure with its interval, three significant figures each, in the unit that suits the figure itself:
+    (279.1, 164.2, 388.9, tokens/s) -> `279 tokens/s (164 to 389)`. `unit` is `s` or a rate."""
+    scale, name = _time_unit(value) if unit == "s" else _rate_unit(value, unit)
+    figure, least, most = (f"{float(f'{part * scale:.3g}'):g}" for part in (value, low, high))
+    return f"{figure} {name} ({least} to {most})"
+
+
+def _time_unit(seconds: float) -> tuple[float, str]:
+    units = ((1e-3, 1e6, "us"), (1.0, 1e3, "ms"), (120.0, 1.0, "s"), (7200.0, 1 / 60, "min"))
+    return next(((scale, unit) for limit, scale, unit in units if abs(seconds) < limit), (1 / 3600, "h"))
+
+
+def _rate_unit(per_second: float, unit: str) -> tuple[float, str]:
+    prefixes = ((1e3, 1.0, ""), (1e6, 1e-3, "k"), (1e9, 1e-6, "M"), (1e12, 1e-9, "G"), (1e15, 1e-12, "T"))
+    scale, prefix = next(((scale, prefix) for limit, scale, prefix in prefixes if abs(per_second) < limit),
+                         (1e-15, "P"))
+    return scale, prefix + unit

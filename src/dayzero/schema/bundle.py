@@ -14,3 +14,6 @@ class Bundle(Noun, frozen=True, kw_only=True):
     """What to run, by engine: one shell command each, ready to paste."""
     notes: tuple[str, ...]
     """What was not emitted, and why."""
+    foremost: tuple[str, ...] = ()
+    """Those of the notes that a reader needs before any command: there is none, or it is for another layout or engine
+    than the plan's."""

@@ -10,7 +10,8 @@ from dayzero.schema import Candidate, Noun, Release, Target
 
 
 class Launch(Noun, frozen=True, kw_only=True):
-    """How one layout is started with one engine. No command at all: the engine has no such layout, `notes` say why."""
+    """How one layout is started with one engine. No command at all: the engine has no such layout, and the
+    one note is the reason, without a full stop."""
 
     commands: dict[str, str]
     """What to paste, by label: the engine's name, and the node where there are several."""
@@ -18,6 +19,8 @@ class Launch(Noun, frozen=True, kw_only=True):
     """Launch scripts: path -> text."""
     notes: tuple[str, ...]
     """What the commands leave open or cannot express."""
+    foremost: tuple[str, ...] = ()
+    """Those of the notes without which the commands do less than the layout."""
     what: dict[str, str] = {}
     """Path -> what the file is, in a few words for the manifest; a file without an entry is told by its engine."""
 

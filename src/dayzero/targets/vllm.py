@@ -66,7 +66,7 @@ class Vllm:
         header = [line for text in (*comments, *(f"Note: {note}" for note in notes)) for line in comment(text)]
         script = _script(header, environment, words, nodes)
         return Launch(commands=_commands(environment, words, nodes), files={SCRIPT: script}, notes=notes,
-                      what={SCRIPT: "starts the engine with the planned layout"})
+                      foremost=whole_replicas, what={SCRIPT: "starts the engine with the planned layout"})
 
 
 VLLM = Vllm()
@@ -88,18 +88,16 @@ def _refusal(layout: Layout, nodes: int, target: Target) -> str:
     """Why the engine has no such layout; empty when it has."""
     stage, per_node = layout.tp * layout.dp, target.cluster.devices_per_node
     if layout.attention_degree != layout.tp:
-        return (f"No vLLM command: attention_tp={layout.attention_degree} differs from tp={layout.tp}, and vLLM splits "
-                "attention over all tp ranks; it has replicas of attention only as data parallel ranks (dp with ep).")
+        return (f"attention_tp={layout.attention_degree} differs from tp={layout.tp}, and vLLM splits "
+                "attention over all tp ranks; it has replicas of attention only as data parallel ranks (dp with ep)")
     if layout.ep not in (1, stage):
-        return (f"No vLLM command: ep={layout.ep}, but vLLM spreads experts over all tp*dp = {stage} ranks or over "
-                "none of them.")
+        return (f"ep={layout.ep}, but vLLM spreads experts over all tp*dp = {stage} ranks or over none of them")
     if layout.tp % layout.cp:
-        return (f"No vLLM command: context parallel ranks are taken from the tp ranks, and cp={layout.cp} does not "
-                f"divide tp={layout.tp}.")
+        return (f"vLLM takes context parallel ranks from the tp ranks, and cp={layout.cp} does not divide "
+                f"tp={layout.tp}")
     local, replica = layout.world_size // nodes, layout.tp * layout.pp
     if layout.world_size % nodes or max(local, replica) % min(local, replica):
-        return (f"No vLLM command: {layout.world_size} ranks ({layout.text}) do not lie evenly on nodes of "
-                f"{per_node} devices.")
+        return f"{layout.world_size} ranks ({layout.text}) do not lie evenly on nodes of {per_node} devices"
     return ""
 
 

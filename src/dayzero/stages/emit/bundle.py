@@ -2,35 +2,67 @@
 
 from __future__ import annotations
 
-from dayzero.schema import Bundle, Candidate, Plan, Release, Target, Verdict
-from dayzero.targets import EMIT_TARGETS, EmitTarget
-from dayzero.units import format_bytes, format_rate, format_seconds
+from dayzero.schema import Bundle, Candidate, Estimate, Layout, Plan, Release, Target, Verdict
+from dayzero.targets import EMIT_TARGETS, EmitTarget, Launch
+from dayzero.units import format_bytes, format_interval
 
 from .manifest import manifest
 from .plan_json import plan_json
 
 
 def emit(release: Release, plan: Plan, target: Target, *, verdict: Verdict | None = None) -> Bundle:
-    """plan.json, launch scripts for the plan's best layout, and manifest.json with the SHA-256 of each.
+    """plan.json, launch scripts for the best layout that each engine can express, and manifest.json with the SHA-256
+    of each.
 
     Without a layout that fits there is plan.json alone, and a note says why.
     """
-    files = {"plan.json": plan_json(release, plan, target)}
-    what = {"plan.json": "the plan, for programs"}
+    files: dict[str, str] = {}
+    what: dict[str, str] = {}
     commands: dict[str, str] = {}
     notes: list[str] = []
-    best = plan.best
-    if best is None:
-        notes.append(f"No launch command: {no_layout(plan)}")
-    else:
-        for engine in _engines(target):
-            launch = engine.launch(release, best, target, _comments(release, best, target, verdict, engine.version))
-            files |= launch.files
-            what |= dict.fromkeys(launch.files, f"for the engine {engine.name}") | launch.what
-            commands |= launch.commands
-            notes += [*_other_engine(engine, target), *launch.notes]
+    foremost: list[str] = [] if plan.best else [f"No launch command: {no_layout(plan)}"]
+    launched: dict[str, Layout | None] = {}
+    for engine in _engines(target) if plan.best else ():
+        candidate, launch, told = _launch(engine, release, plan, target, verdict)
+        launched[engine.name] = candidate.layout if candidate else None
+        files |= launch.files
+        what |= dict.fromkeys(launch.files, f"for the engine {engine.name}") | launch.what
+        commands |= launch.commands
+        foremost += told
+        notes += [note for note in launch.notes if candidate and note not in launch.foremost]
+    files = {"plan.json": plan_json(release, plan, target, launched, foremost), **files}
+    what["plan.json"] = "the plan, for programs"
     files["manifest.json"] = manifest(release, target, files, what, verdict)
-    return Bundle(files=files, commands=commands, notes=tuple(notes))
+    return Bundle(files=files, commands=commands, notes=(*foremost, *notes), foremost=tuple(foremost))
+
+
+def _launch(engine: EmitTarget, release: Release, plan: Plan, target: Target,
+            verdict: Verdict | None) -> tuple[Candidate | None, Launch, list[str]]:
+    """The best layout that fits and that the engine can express (None: there is none), how it is started, and what
+    must be known before it is."""
+    told, reason = _other_engine(engine, target), ""
+    fitting = [candidate for candidate in plan.candidates if candidate.fits]
+    for candidate in fitting:
+        notes = [*told, *_other_layout(engine, fitting[0], candidate, reason)]
+        comments = _comments(release, candidate, target, verdict, engine.version)
+        launch = engine.launch(release, candidate, target, (*comments, *(f"Note: {note}" for note in notes)))
+        if launch.commands:
+            return candidate, launch, [*notes, *launch.foremost]
+        reason = reason or " ".join(launch.notes)
+    told.append(f"No launch command: {engine.name} can express none of the {len(fitting)} layouts of the plan that "
+                f"fit. The first, {fitting[0].layout.text}: {reason}.")
+    return None, launch, told
+
+
+def _other_layout(engine: EmitTarget, best: Candidate, candidate: Candidate, reason: str) -> list[str]:
+    """What it means that not the plan's best layout is started."""
+    if candidate is best:
+        return []
+    rate, most = candidate.tokens_per_s, best.tokens_per_s
+    loss = round(100 * (1 - rate.value / most.value))
+    cost = f"{_figure(rate)} instead of {_figure(most)}, {loss} % less" if loss else f"equally fast, {_figure(rate)}"
+    return [f"The command is for {candidate.layout.text}, not for the plan's first layout {best.layout.text}, which "
+            f"{engine.name} cannot express ({reason}). Predicted: {cost}."]
 
 
 def no_layout(plan: Plan) -> str:
@@ -50,10 +82,17 @@ def _engines(target: Target) -> list[EmitTarget]:
 
 
 def _other_engine(engine: EmitTarget, target: Target) -> list[str]:
-    if target.engine.name in ("any", engine.name):
+    if target.engine.name == engine.name:
         return []
-    return [f"The plan's figures are for the engine {target.engine.name}; the command is for {engine.name}, which may "
-            "need more memory or be faster."]
+    if target.engine.name == "any":
+        return [f"The target names no engine; the command is for {engine.name}."]
+    known = " and ".join(EMIT_TARGETS.names())
+    return [f"Commands can be written for {known} only: this one is for {engine.name}, not for the target's "
+            f"engine {target.engine.name}. It may need more memory than planned, or be faster."]
+
+
+def _figure(estimate: Estimate) -> str:
+    return format_interval(estimate.value, estimate.low, estimate.high, estimate.unit)
 
 
 def _comments(release: Release, best: Candidate, target: Target, verdict: Verdict | None,
@@ -63,8 +102,8 @@ def _comments(release: Release, best: Candidate, target: Target, verdict: Verdic
         f"{release.name} on {cluster.nodes} x {cluster.devices_per_node} {cluster.device.name}, {best.layout.text}. "
         f"Options checked against version {version}.",
         f"Predicted: {format_bytes(best.need_bytes)} of {format_bytes(best.usable_bytes)} on the fullest device; "
-        f"first token after {format_seconds(best.ttft_s.value)}, then {format_seconds(best.tpot_s.value)} a token; "
-        f"{format_rate(best.tokens_per_s.value, 'tokens/s')} at {target.workload.concurrency} sequences.",
+        f"{_figure(best.tokens_per_s)} at {target.workload.concurrency} sequences; first token after "
+        f"{_figure(best.ttft_s)}, then {_figure(best.tpot_s)} a token.",
         _proof(verdict),
     )
 

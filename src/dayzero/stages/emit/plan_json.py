@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from dayzero import __version__
-from dayzero.schema import Candidate, Plan, Release, Target, to_json
+from dayzero.schema import Candidate, Layout, Plan, Release, Target, to_json
 
 
-def plan_json(release: Release, plan: Plan, target: Target) -> str:
+def plan_json(release: Release, plan: Plan, target: Target, launched: Mapping[str, Layout | None],
+              launch_notes: Sequence[str]) -> str:
     """Layout, stages, bytes and estimates of the best layout and of the next three that fit. Bytes are integers, times
-    are seconds. `layout` is null when nothing fits; `candidates` then holds the layouts that need the least."""
+    are seconds. `layout` is null when nothing fits; `candidates` then holds the layouts that need the least.
+    `launch` has the layout that each engine's commands start (null: it can express none that fits), and notes."""
     best = plan.best
     fitting = [candidate for candidate in plan.candidates if candidate.fits]
     nearest = sorted(plan.candidates, key=lambda candidate: candidate.need_bytes)
@@ -25,6 +28,8 @@ def plan_json(release: Release, plan: Plan, target: Target) -> str:
         "workload": plan.workload,
         "fits": best is not None,
         "layout": msgspec.structs.asdict(best.layout) if best else None,
+        "launch": {"layouts": {engine: msgspec.structs.asdict(layout) if layout else None
+                               for engine, layout in launched.items()}, "notes": launch_notes},
         "candidates": [_candidate(candidate) for candidate in (fitting or nearest)[:4]],
         "rejected": [{"layout": rejected.layout.text, "rule": rejected.rule, "message": rejected.message}
                      for rejected in plan.rejected],

@@ -56,6 +56,8 @@ def _lines(results: Results) -> Iterator[tuple[str, Text]]:
     for prediction in _worst(compare(results)):
         yield prediction.name, _prediction(prediction)
     if results.bundle:
+        yield from (("command" if index == 0 else "", Text(note, style=_STYLES["warning"]))
+                    for index, note in enumerate(results.bundle.foremost))
         commands = list(results.bundle.commands.items())
         yield from ((label, Text(command, style="cyan")) for label, command in commands[:2])
         if len(commands) > 2:

@@ -7,9 +7,10 @@ import io
 import json
 
 import msgspec
-from tests.support.results import adapted, large_target, planned, small_verdict, too_large
+from tests.support.results import adapted, large_candidate, large_target, planned, small_verdict, too_large
 
 from dayzero.registry import Registry
+from dayzero.schema import Layout, Plan
 from dayzero.stages.emit import emit, overview
 from dayzero.targets import Launch
 
@@ -83,7 +84,51 @@ def test_plans_for_an_engine_without_emitter_say_so() -> None:
     results = planned()
     bundle = emit(results.release, results.plan, large_target(2, engine="runtime"))
     assert bundle.commands
-    assert "for the engine runtime" in bundle.notes[0]
+    assert bundle.foremost == bundle.notes[:1]
+    assert "Commands can be written for vllm only" in bundle.foremost[0] and "engine runtime" in bundle.foremost[0]
+    unnamed = emit(results.release, results.plan, large_target(2, engine="any"))
+    assert unnamed.foremost == ("The target names no engine; the command is for vllm.",)
+    assert emit(results.release, results.plan, large_target(2)).foremost == ()
+
+
+def _plan_of(*layouts: Layout) -> Plan:
+    """They fit, each a quarter slower than the one before."""
+    target = large_target(2)
+    candidates = tuple(large_candidate(layout, target, fits=True, slower=1.25**index)
+                       for index, layout in enumerate(layouts))
+    return msgspec.structs.replace(planned().plan, candidates=candidates)
+
+
+def test_the_best_layout_that_the_engine_can_express_is_emitted() -> None:
+    # vLLM spreads experts over all tp*dp ranks or over none: ep=4 on tp*dp = 8 has no command, ep=8 has one.
+    plan = _plan_of(Layout(tp=4, pp=2, ep=4, dp=2), Layout(tp=8, pp=2, ep=4), Layout(tp=8, pp=2, ep=8), Layout(tp=16))
+    bundle = emit(planned().release, plan, large_target(2))
+    assert all("--enable-expert-parallel" in command for command in bundle.commands.values())
+    note = bundle.foremost[0]
+    assert "for tp=8 pp=2 ep=8, not for the plan's first layout tp=4 pp=2 ep=4 dp=2" in note
+    assert "all tp*dp = 8 ranks" in note
+    # 64 sequences at 21 ms a token, and at 1.25**2 times that
+    assert "1.95 ktokens/s (1.17 to 2.73) instead of 3.05 ktokens/s (1.83 to 4.27), 36 % less" in note
+    document = json.loads(bundle.files["plan.json"])
+    assert document["layout"]["tp"] == 4  # the plan's own
+    assert document["launch"]["layouts"]["vllm"]["tp"] == 8
+    assert document["launch"]["notes"] == [note]
+    comments = " ".join(line.lstrip("# ") for line in bundle.files["launch-vllm.sh"].splitlines())
+    assert note in comments
+    assert "tp=8 pp=2 ep=8. Options checked" in comments and "1.95 ktokens/s (1.17 to 2.73) at 64" in comments
+
+
+def test_a_command_for_one_of_several_replicas_says_so_first() -> None:
+    bundle = emit(planned().release, _plan_of(Layout(tp=8, dp=2)), large_target(2))
+    assert len(bundle.foremost) == 1 and "start it 2 times" in bundle.foremost[0]
+    assert bundle.notes.count(bundle.foremost[0]) == 1
+
+
+def test_without_any_layout_that_the_engine_can_express_that_is_said() -> None:
+    bundle = emit(planned().release, _plan_of(Layout(tp=8, pp=2, ep=4), Layout(tp=16, ep=4)), large_target(2))
+    assert bundle.commands == {}
+    assert "vllm can express none of the 2 layouts" in bundle.foremost[0] and "tp*dp = 8 ranks" in bundle.foremost[0]
+    assert json.loads(bundle.files["plan.json"])["launch"]["layouts"] == {"vllm": None}
 
 
 def test_a_hostile_name_cannot_leave_its_comment() -> None:

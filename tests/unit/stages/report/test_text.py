@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 from tests.support.results import adapted, large_release, planned, small_verdict, too_large
 
-from dayzero.schema import Finding, Findings
+from dayzero.schema import Bundle, Finding, Findings
 from dayzero.stages.report import release_card, summary
 
 
@@ -65,3 +65,12 @@ def test_card_has_the_three_definitions_of_active() -> None:
                      "103.02 B without embedding and head", "69 linear, 24 latent attention", "1 dense, 92 experts",
                      "896 routed, 16 for each token, 2 shared"):
         assert expected in text, expected
+
+
+def test_what_must_be_known_before_a_command_is_shown() -> None:
+    results = planned()
+    bundle = Bundle(files={}, commands={}, notes=("No launch command: why.", "a detail"),
+                    foremost=("No launch command: why.",))
+    text = _printed(summary(msgspec.structs.replace(results, bundle=bundle)), width=80)
+    assert "command       No launch command: why." in text
+    assert "a detail" not in text
