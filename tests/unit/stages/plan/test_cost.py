@@ -65,9 +65,9 @@ def test_overhead_is_operators_times_their_cost():
 
 
 def test_an_unknown_overhead_is_in_the_slow_end_alone():
-    """400 products and 200 views (which launch nothing) on a device without a stated overhead: 1 us for each product."""
-    call = OpCall(op="aten.mm", module="", module_type="", kind="linear", count=400, inputs=(), outputs=(), dtype="bf16",
-                  flops=1, bytes=1, phase="decode")
+    """400 products and 200 views, which launch nothing, where no overhead is stated: 1 us for each product."""
+    call = OpCall(op="aten.mm", module="", module_type="", kind="linear", count=400, inputs=(), outputs=(),
+                  dtype="bf16", flops=1, bytes=1, phase="decode")
     view = msgspec.structs.replace(call, op="aten.view", count=200, bytes=0)
     traced = msgspec.structs.replace(graph(600), operators=(call, view))
     step = decode_step(target(), 1)
