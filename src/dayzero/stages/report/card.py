@@ -27,7 +27,7 @@ def card_lines(release: Release) -> list[Line]:
         ("Origin", release.origin, ""),
         ("Architecture", ", ".join(model.architectures) or model.model_type, "architectures model_type"),
         ("Parameters", f"{format_count(model.parameters)} ({model.parameters:,})", tensors),
-        ("Language model alone", format_count(model.parameters_text), tensors),
+        ("Language model alone", _language_model(model), tensors),
         ("Active for one token", "; ".join(_active(model)), tensors),
         ("Checkpoint", f"{format_bytes(model.checkpoint_bytes)} ({model.checkpoint_bytes:,} bytes)", tensors),
         ("Layers", f"{len(model.layers)}: {_counts(model.attention_layers())} attention; {_feed_forwards(model)}",
@@ -44,6 +44,14 @@ def card_lines(release: Release) -> list[Line]:
         ("Not understood", ", ".join(model.unknowns), ""),
     ]
     return [Line(label, value, _sources(model, keys)) for label, value, keys in lines if value]
+
+
+def _language_model(model: ModelSpec) -> str:
+    """Parameters without the towers; those of multi-token-prediction layers apart."""
+    extra = sum(family.parameters for family in model.families if family.role.startswith("mtp"))
+    if not extra:
+        return format_count(model.parameters_text)
+    return f"{format_count(model.parameters_text - extra)} + {format_count(extra)} multi-token prediction"
 
 
 def tensor_source(release: Release) -> str:

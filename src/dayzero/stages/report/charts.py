@@ -11,7 +11,9 @@ import plotly.graph_objects as go
 import plotly.io
 
 from dayzero.schema import Candidate, Plan, Verdict
-from dayzero.units import format_bytes, format_rate, format_seconds
+from dayzero.units import format_bytes, format_seconds
+
+from .headline import interval
 
 PALETTE = ("#3b7dd8", "#e08a2c", "#2f9e77", "#b65fcf", "#d1495b", "#7b8794", "#c9a227", "#36a3b5", "#8c6d4f", "#5b5fc7")
 _GIB = 2**30
@@ -102,8 +104,8 @@ def pareto_chart(plan: Plan) -> Chart | None:
             "width": 2, "color": PALETTE[4]}, "color": PALETTE[4]}))
     figure.update_layout(xaxis_title="time per token, ms (left is better)", yaxis_title="tokens/s (up is better)",
                          legend={"orientation": "h", "y": 1.12}, height=420)
-    figure.update_xaxes(rangemode="tozero")
-    figure.update_yaxes(rangemode="tozero")
+    figure.update_xaxes(range=_padded([c.tpot_s.value * 1e3 for c in plan.candidates]))
+    figure.update_yaxes(range=_padded([c.tokens_per_s.value for c in plan.candidates]))
     return Chart(
         "pareto", "Candidate layouts", f"Scatter plot of {len(plan.candidates)} layouts: throughput against time per "
         "token, coloured by the share of memory that they use.",
@@ -181,6 +183,13 @@ def _limit_line(figure: go.Figure, usable_bytes: int) -> None:
                      name=f"usable {format_bytes(usable_bytes)}", showlegend=True)
 
 
+def _padded(values: Sequence[float]) -> list[float]:
+    """Axis range with room around all values for markers and their labels, also when they are few or alike."""
+    low, high = min(values), max(values)
+    room = max(0.18 * (high - low), 0.06 * high)
+    return [max(0.0, low - room), high + room]
+
+
 def _points(candidates: list[Candidate], labelled: list[Candidate], name: str, marker: dict[str, Any]) -> go.Scatter:
     """One point for each layout; all are named if they are few, otherwise the labelled ones."""
     few = len(candidates) <= _SHOWN
@@ -189,16 +198,14 @@ def _points(candidates: list[Candidate], labelled: list[Candidate], name: str, m
         marker=marker, name=name, cliponaxis=False,
         text=[c.layout.text if few or c in labelled else "" for c in candidates],
         textposition=[_POSITIONS[index % len(_POSITIONS)] for index in range(len(candidates))],
-        customdata=[[c.layout.text, _interval(c), format_seconds(c.ttft_s.value), format_bytes(c.need_bytes)]
+        customdata=[[c.layout.text, _speed(c), interval(c.ttft_s), format_bytes(c.need_bytes)]
                     for c in candidates],
         hovertemplate="<b>%{customdata[0]}</b><br>%{customdata[1]}<br>first token %{customdata[2]}<br>"
                       "%{customdata[3]} on the fullest device<extra></extra>")
 
 
-def _interval(candidate: Candidate) -> str:
-    tpot, rate = candidate.tpot_s, candidate.tokens_per_s
-    return (f"{format_seconds(tpot.value)} a token ({format_seconds(tpot.low)} to {format_seconds(tpot.high)}), "
-            f"{format_rate(rate.value, 'tokens/s')}")
+def _speed(candidate: Candidate) -> str:
+    return f"{interval(candidate.tokens_per_s)}, {interval(candidate.tpot_s)} a token"
 
 
 def _front(candidates: Iterable[Candidate]) -> list[Candidate]:
@@ -211,12 +218,10 @@ def _front(candidates: Iterable[Candidate]) -> list[Candidate]:
 
 
 def _pareto_row(candidate: Candidate) -> tuple[str, ...]:
-    tpot = candidate.tpot_s
     return (candidate.layout.text, "yes" if candidate.fits else "no",
             f"{format_bytes(candidate.need_bytes)} of {format_bytes(candidate.usable_bytes)}",
-            format_seconds(candidate.ttft_s.value),
-            f"{format_seconds(tpot.value)} ({format_seconds(tpot.low)} to {format_seconds(tpot.high)})",
-            format_rate(candidate.tokens_per_s.value, "tokens/s"), str(candidate.max_sequences))
+            interval(candidate.ttft_s), interval(candidate.tpot_s), interval(candidate.tokens_per_s),
+            str(candidate.max_sequences))
 
 
 def _label(candidate: Candidate) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from dayzero.schema import Candidate, Noun, Results, StageResult, Target
-from dayzero.units import format_bytes, format_rate, format_seconds
+from dayzero.schema import Candidate, Estimate, Noun, Results, StageResult, Target
+from dayzero.units import format_bytes, format_interval
 
 Tone = Literal["good", "warn", "bad", "none"]
 
@@ -40,6 +40,8 @@ def headline(results: Results) -> Headline:
     errors = _errors(results)
     if errors and tone != "bad":
         tone, text = "bad", f"{text} But preflight found {errors} error{'s' * (errors > 1)}."
+    if beyond := beyond_context(results):
+        text = f"{text} But {beyond}."
     return Headline(tone=tone, text=text, answers=(
         _fits(results), _layout(results), _speed(results), _runs(results), _proven(results)))
 
@@ -55,6 +57,19 @@ def cluster_text(target: Target) -> str:
 def stage_result(results: Results, name: str) -> StageResult | None:
     """How a stage ended; None when it has not been asked for."""
     return next((stage for stage in results.stages if stage.name == name), None)
+
+
+def interval(estimate: Estimate) -> str:
+    """A predicted figure with its interval."""
+    return format_interval(estimate.value, estimate.low, estimate.high, estimate.unit)
+
+
+def beyond_context(results: Results) -> str:
+    """That sequences of the workload are longer than the model can take; empty when they are not."""
+    length, limit = results.target.workload.length, results.release.model.max_positions
+    if not limit or length <= limit:
+        return ""
+    return f"the workload's sequences of {length:,} tokens exceed the {limit:,} that the model's config allows"
 
 
 def why_not(results: Results, name: str) -> str:
@@ -99,11 +114,17 @@ def _sentence(results: Results) -> tuple[Tone, str]:
     if verdict is None:
         return "warn", f"{fits} and runs ({ran}); it was not checked ({why_not(results, 'check')})."
     if verdict.passed:
-        return "good", (f"{fits}, runs ({ran}), and is proven to be the released model: "
-                        f"{len(verdict.checks)} of {len(verdict.checks)} checks pass.")
+        return "good", (f"{fits}, runs ({ran}), and is proven to be {_compared(results)}: {len(verdict.checks)} of "
+                        f"{len(verdict.checks)} checks pass against {verdict.reference}.")
     first = verdict.first_divergence
     where = f": it first diverges at {first.place} ({first.layout})" if first else ""
-    return "bad", f"{fits} and runs ({ran}), but what runs is not the released model{where}."
+    return "bad", f"{fits} and runs ({ran}), but what runs is not {_compared(results)}{where}."
+
+
+def _compared(results: Results) -> str:
+    """What a check can prove the running model to be: weights that were made from others are not the released ones."""
+    made = results.release.model.provenance.partition(",")[0]
+    return f"the release in this folder ({made})" if made else "the released model"
 
 
 def _fits(results: Results) -> Answer:
@@ -113,8 +134,10 @@ def _fits(results: Results) -> Answer:
     best = plan.best or nearest(results)
     detail = (f"{format_bytes(best.need_bytes)} of {format_bytes(best.usable_bytes)} on the fullest device"
               if best else "no legal layout")
-    return Answer(question=question, answer="yes" if plan.best else "no", tone="good" if plan.best else "bad",
-                  detail=f"{detail}; {plan.evaluated} layouts looked at")
+    beyond = beyond_context(results)
+    tone: Tone = "bad" if plan.best is None else "warn" if beyond else "good"
+    return Answer(question=question, answer="yes" if plan.best else "no", tone=tone,
+                  detail="; ".join(filter(None, (detail, f"{plan.evaluated} layouts looked at", beyond))))
 
 
 def _layout(results: Results) -> Answer:
@@ -122,17 +145,26 @@ def _layout(results: Results) -> Answer:
     if best is None:
         return Answer(question="Which layout?", answer="none", detail="nothing fits", tone="none")
     world, devices = best.layout.world_size, results.target.cluster.world_size
-    return Answer(question="Which layout?", answer=best.layout.text, tone="good",
-                  detail=f"{world} of {devices} devices; room for {best.max_sequences} full-length sequences")
+    idle = _idle(best, results.target.workload.concurrency)
+    return Answer(question="Which layout?", answer=best.layout.text, tone="warn" if idle else "good",
+                  detail=f"{world} of {devices} devices; {idle}room for {best.max_sequences} full-length sequences")
+
+
+def _idle(candidate: Candidate, concurrency: int) -> str:
+    """That there are more replicas than sequences to serve; empty when there are not."""
+    replicas = candidate.layout.dp
+    if replicas <= concurrency:
+        return ""
+    return (f"{concurrency} sequence{'s keep' if concurrency > 1 else ' keeps'} only {concurrency} of {replicas} "
+            "replicas busy; ")
 
 
 def _speed(results: Results) -> Answer:
     best = results.plan.best if results.plan else None
     if best is None:
         return Answer(question="How fast?", answer="unknown", detail="nothing fits", tone="none")
-    return Answer(question="How fast?", answer=format_rate(best.tokens_per_s.value, "tokens/s"), tone="none",
-                  detail=f"predicted; first token {format_seconds(best.ttft_s.value)}, then "
-                         f"{format_seconds(best.tpot_s.value)} a token")
+    return Answer(question="How fast?", answer=interval(best.tokens_per_s), tone="none",
+                  detail=f"predicted; first token {interval(best.ttft_s)}, then {interval(best.tpot_s)} a token")
 
 
 def _runs(results: Results) -> Answer:

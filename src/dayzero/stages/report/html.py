@@ -30,6 +30,8 @@ from .text import quantity
 if TYPE_CHECKING:
     from .charts import Chart
 
+_FIRST_FAMILIES = 10
+"""Weight families that are shown at once, the others on demand."""
 _SEVERITIES = {"error": "Errors", "warning": "Warnings", "info": "Good to know"}
 
 
@@ -42,7 +44,8 @@ def report(results: Results) -> str:
     return page.render(
         version=__version__, results=results, release=results.release, model=results.release.model,
         cluster=cluster_text(results.target), headline=headline(results), card=card_lines(results.release),
-        families=family_rows(results.release.model), tensor_source=tensor_source(results.release),
+        families=family_rows(results.release.model), first_families=_FIRST_FAMILIES,
+        tensor_source=tensor_source(results.release),
         findings=_findings(results), operators=_operators(results),
         charts=_charts(results), predictions=compare(results), checks=_checks(results), unplanned=unplanned(results),
         texts=_texts(results.record), style=Markup(_template_text("style.css")),

@@ -85,6 +85,10 @@ def _findings(results: Results) -> Iterator[tuple[str, Text]]:
     counts = {severity: sum(finding.severity == severity for finding in found)
               for severity in ("error", "warning", "info")}
     yield "preflight", Text(", ".join(f"{count} {severity}{'s' * (count != 1)}" for severity, count in counts.items()))
+    if unknowns := results.release.model.unknowns:
+        more = f" and {len(unknowns) - 3} more" if len(unknowns) > 3 else ""
+        yield "", Text.assemble((f"{len(unknowns)} config keys or tensors are not understood", _STYLES["warning"]),
+                                f": {', '.join(unknowns[:3])}{more}")
     for finding in [finding for finding in found if finding.severity != "info"][:4]:
         yield "", Text.assemble((finding.severity, _STYLES[finding.severity]), f"  {finding.rule} {finding.subject}: ",
                                 finding.message, (f"  {finding.hint}" if finding.hint else "", "dim"))

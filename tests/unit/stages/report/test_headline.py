@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from tests.support.results import adapted, planned, small_verdict, too_large
 
-from dayzero.schema import Finding, Findings, StageResult
+from dayzero.schema import Finding, Findings, Layout, StageResult
 from dayzero.stages.report.headline import headline
 
 
@@ -17,9 +17,39 @@ def _replaced(results, stage: str, **changes):
 def test_proven() -> None:
     top = headline(adapted())
     assert top.tone == "good"
-    assert top.text == ("SmolLM2-135M fits on 2 × local with pp=2, runs (pp=2 and dp=2), and is proven to be the "
-                        "released model: 6 of 6 checks pass.")
-    assert [answer.answer for answer in top.answers] == ["yes", "pp=2", "83.33 tokens/s", "yes", "yes"]
+    assert top.text == (
+        "SmolLM2-135M fits on 2 × local with pp=2, runs (pp=2 and dp=2), and is proven to be the release in this "
+        "folder (weights dequantised from GGUF Q4_1 to bf16): 6 of 6 checks pass against one process, fp32.")
+    speed = "83.3 tokens/s (62.5 to 104)"  # 2 sequences at 24 ms a token, +-25 %
+    assert [answer.answer for answer in top.answers] == ["yes", "pp=2", speed, "yes", "yes"]
+    assert top.answers[2].detail == "predicted; first token 210 ms (158 to 262), then 24 ms (18 to 30) a token"
+
+
+def test_only_published_weights_are_proven_to_be_the_released_model() -> None:
+    results = adapted()
+    model = msgspec.structs.replace(results.release.model, provenance="")
+    published = msgspec.structs.replace(results.release, model=model)
+    assert "proven to be the released model: 6 of 6" in headline(msgspec.structs.replace(
+        results, release=published)).text
+
+
+def test_sequences_beyond_the_context_are_said() -> None:
+    results = planned()  # 4096 + 512 tokens
+    short = msgspec.structs.replace(results.release.model, max_positions=4096)
+    top = headline(msgspec.structs.replace(results, release=msgspec.structs.replace(results.release, model=short)))
+    assert top.text.endswith("But the workload's sequences of 4,608 tokens exceed the 4,096 that the model's config "
+                             "allows.")
+    assert top.answers[0].tone == "warn" and "exceed the 4,096" in top.answers[0].detail
+    assert "exceed" not in headline(results).text + headline(results).answers[0].detail
+
+
+def test_replicas_without_a_sequence_are_said() -> None:
+    results = adapted()  # two sequences
+    wide = msgspec.structs.replace(results.plan.candidates[1], layout=Layout(dp=16))
+    plan = msgspec.structs.replace(results.plan, candidates=(wide,))
+    answer = headline(msgspec.structs.replace(results, plan=plan)).answers[1]
+    assert "2 sequences keep only 2 of 16 replicas busy" in answer.detail and answer.tone == "warn"
+    assert "busy" not in headline(results).answers[1].detail
 
 
 def test_only_planned() -> None:
@@ -46,7 +76,8 @@ def test_nothing_is_legal() -> None:
 def test_not_the_released_model() -> None:
     top = headline(msgspec.structs.replace(adapted(), verdict=small_verdict(passed=False)))
     assert top.tone == "bad"
-    assert "not the released model: it first diverges at layers.17 (pp=2)" in top.text
+    assert "but what runs is not the release in this folder (weights" in top.text
+    assert top.text.endswith(": it first diverges at layers.17 (pp=2).")
     assert top.answers[4].answer == "no"
     assert top.answers[4].detail.startswith("4 of 6")
 

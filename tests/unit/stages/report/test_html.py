@@ -184,3 +184,42 @@ def test_first_divergence_is_shown() -> None:
 
 def test_the_same_results_give_the_same_page() -> None:
     assert report(adapted()) == report(adapted())
+
+
+def _with_model(results, **changes):
+    model = msgspec.structs.replace(results.release.model, **changes)
+    return msgspec.structs.replace(results, release=msgspec.structs.replace(results.release, model=model))
+
+
+def test_what_is_not_understood_stands_beside_the_findings() -> None:
+    words = " ".join(Page(report(_with_model(planned(), unknowns=("text_config.a", "text_config.b")))).words.split())
+    assert "nothing to say against it, but not all is understood. 2 config keys or tensors are not" in words
+    assert "What they change is in no finding" not in Page(report(_with_model(planned(), unknowns=()))).words
+
+
+def test_all_weight_families_are_there() -> None:
+    family = planned().release.model.families[0]
+    families = tuple(msgspec.structs.replace(family, role=f"role.{index}", stored_bytes=2**30, count=1)
+                     for index in range(14))
+    page = Page(report(_with_model(planned(), families=families)))
+    assert "and 4 more, together 4.00 GiB" in page.words
+    assert all(f"role.{index}split by vocab" in page.words for index in range(14))
+    assert "more-families" not in {attributes.get("id") for attributes in Page(report(planned())).of("details")}
+
+
+def test_points_of_the_pareto_plot_have_room_around_them(complete: Page) -> None:
+    figure = json.loads(complete.scripts["chart-pareto-data"])
+    for axis, values in (("xaxis", "x"), ("yaxis", "y")):
+        low, high = figure["layout"][axis]["range"]
+        points = [value for trace in figure["data"] for value in trace[values]]
+        assert low < min(points) - 0.1 * (high - low) and high > max(points) + 0.1 * (high - low)
+
+
+def test_first_notes_of_the_commands_stand_out() -> None:
+    bundle = Bundle(files={}, commands={}, notes=("No command: why.", "a detail"), foremost=("No command: why.",))
+    page = Page(report(msgspec.structs.replace(planned(), bundle=bundle)))
+    assert page.words.count("No command: why.") == 1 and page.words.count("a detail") == 1
+
+
+def test_operators_say_whose_they_are(complete: Page) -> None:
+    assert "operators of that code as it stands, unquantised and unfused" in complete.words

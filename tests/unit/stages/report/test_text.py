@@ -74,3 +74,23 @@ def test_what_must_be_known_before_a_command_is_shown() -> None:
     text = _printed(summary(msgspec.structs.replace(results, bundle=bundle)), width=80)
     assert "command       No launch command: why." in text
     assert "a detail" not in text
+
+
+def test_card_counts_multi_token_prediction_apart() -> None:
+    # DeepSeek-V3: 671.03 B, and a layer for multi-token prediction of 13.46 B
+    release = large_release()
+    family = release.model.families[0]
+    extra = (msgspec.structs.replace(family, role="mtp.experts.up", parameters=13_000_000_000),
+             msgspec.structs.replace(family, role="mtp.norm", parameters=463_426_304))
+    model = msgspec.structs.replace(release.model, parameters_text=684_489_845_504,
+                                    families=(*release.model.families, *extra))
+    text = _printed(release_card(msgspec.structs.replace(release, model=model)), width=200)
+    assert "671.03 B + 13.46 B multi-token prediction" in text
+
+
+def test_what_is_not_understood_is_counted_and_named() -> None:
+    results = planned()
+    model = msgspec.structs.replace(results.release.model, unknowns=("a", "b", "c", "d", "e"))
+    text = _printed(summary(msgspec.structs.replace(
+        results, release=msgspec.structs.replace(results.release, model=model))))
+    assert "5 config keys or tensors are not understood: a, b, c and 2 more" in text
