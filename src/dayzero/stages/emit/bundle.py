@@ -87,8 +87,8 @@ def _other_engine(engine: EmitTarget, target: Target) -> list[str]:
     if target.engine.name == "any":
         return [f"The target names no engine; the command is for {engine.name}."]
     known = " and ".join(EMIT_TARGETS.names())
-    return [f"Commands can be written for {known} only: this one is for {engine.name}, not for the target's "
-            f"engine {target.engine.name}. It may need more memory than planned, or be faster."]
+    return [f"The target's engine is {target.engine.name}, but commands can be written for {known} only: {engine.name} "
+            "may need more memory than the plan's figures say, or be faster."]
 
 
 def _figure(estimate: Estimate) -> str:

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dayzero.schema import Release, Results, StageResult
-from dayzero.units import format_bytes, format_count, format_rate, format_seconds
+from dayzero.units import format_bytes, format_count, format_interval, format_rate, format_seconds
 
 from .card import card_lines
 from .headline import headline
@@ -111,11 +111,17 @@ def _distance(prediction: Prediction) -> float:
 def _prediction(prediction: Prediction) -> Text:
     where = prediction.layout.text + (f", rank {prediction.rank}" if prediction.rank is not None else "")
     return Text.assemble(
-        f"predicted {quantity(prediction.predicted, prediction.unit)} "
-        f"({quantity(prediction.low, prediction.unit)} to {quantity(prediction.high, prediction.unit)}), "
+        f"predicted {_predicted(prediction)}, "
         f"measured {quantity(prediction.measured, prediction.unit)}, ratio {prediction.ratio:.2f}  ",
         (f"{prediction.tolerance}: {'yes' if prediction.ok else 'NO'}", _STYLES["good" if prediction.ok else "bad"]),
         (f"  {where}, the farthest off", "dim"), (f"; {prediction.note}" if prediction.note else "", _STYLES["warn"]))
+
+
+def _predicted(prediction: Prediction) -> str:
+    if prediction.unit != "B":
+        return format_interval(prediction.predicted, prediction.low, prediction.high, prediction.unit)
+    value, low, high = (format_bytes(round(part)) for part in (prediction.predicted, prediction.low, prediction.high))
+    return f"{value} ({low} to {high})"
 
 
 def quantity(value: float, unit: str) -> str:

@@ -192,8 +192,10 @@ def _with_model(results, **changes):
 
 
 def test_what_is_not_understood_stands_beside_the_findings() -> None:
-    words = " ".join(Page(report(_with_model(planned(), unknowns=("text_config.a", "text_config.b")))).words.split())
-    assert "nothing to say against it, but not all is understood. 2 config keys or tensors are not" in words
+    unknowns = ("text_config.a", "text_config.b")
+    words = " ".join(Page(report(_with_model(planned(), unknowns=unknowns))).words.split())
+    assert "nothing to say against it, but 2 config keys or tensors are not understood: text_config.a, text_" in words
+    assert Page(report(_with_model(adapted(), unknowns=unknowns))).words.count("are not understood: text_config.a") == 1
     assert "What they change is in no finding" not in Page(report(_with_model(planned(), unknowns=()))).words
 
 

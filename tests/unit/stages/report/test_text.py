@@ -45,7 +45,7 @@ def test_a_prediction_out_of_tolerance_is_shown() -> None:
     slow = msgspec.structs.replace(results.record.runs[0], tokens_per_s=10.0)
     record = msgspec.structs.replace(results.record, runs=(slow, *results.record.runs[1:]))
     text = _printed(summary(msgspec.structs.replace(results, record=record)), width=220)
-    assert "measured 10 tokens/s, ratio 0.12  factor 1.5: NO" in text
+    assert "predicted 83.3 tokens/s (62.5 to 104), measured 10 tokens/s, ratio 0.12  factor 1.5: NO" in text
 
 
 def test_names_are_neither_markup_nor_control_characters() -> None:
