@@ -13,10 +13,10 @@ from .rule import Case, rule
 
 @rule("file-missing")
 def file_missing(case: Case) -> Iterator[Finding]:
-    """A file that the index names is not there.
+    """A file that the index or the numbers of the shards tell of is not there.
 
     ## What
-    The index maps tensors to a shard that the folder does not have.
+    The index maps tensors to a shard that the folder does not have, or the shards are numbered with a gap.
 
     ## Why
     Loading stops at the first of its tensors, often after minutes of reading the others.
@@ -29,7 +29,7 @@ def file_missing(case: Case) -> Iterator[Finding]:
     """
     for file in case.release.missing_shards:
         yield Finding(rule="file-missing", severity="error", subject=file,
-                      message=f"the index names {file}, which is not there", hint="fetch the file")
+                      message=f"{file} belongs to the release and is not there", hint="fetch the file")
 
 
 def _ends(case: Case) -> dict[str, int]:
