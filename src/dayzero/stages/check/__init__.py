@@ -47,7 +47,7 @@ def check(release: Release, record: RunRecord, *, folder: Path, reference: Relea
                    *check_gradients(run, folder, truth)]
         divergence = divergence or first_divergence(layers)
     return Verdict(checks=tuple(checks), layers=tuple(errors), first_divergence=divergence,
-                   reference=f"{source.name}, one process, f32")
+                   reference=f"{'the same files' if reference is None else source.name}, one process, f32")
 
 
 def _other_model(release: Release, reference: Release) -> str:
