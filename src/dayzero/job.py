@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dayzero.errors import NotPossible, StageError
+from dayzero.errors import NotPossible, StageError, StoreError
 from dayzero.progress import SILENT, Progress
 from dayzero.schema import Layout, digest
 from dayzero.schema.store import Artifact, RunDirectory, Status
@@ -71,7 +71,7 @@ class Job:
         if artifact is None:
             raise NotPossible(f"{stage} has not run", f"run {stage} first")
         failed = f"{stage} failed: " if artifact.status == "failed" else ""
-        raise NotPossible(failed + artifact.reason, artifact.hint)
+        raise NotPossible(failed + artifact.reason.partition("\n")[0], artifact.hint)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,6 +101,10 @@ def up_to_date(known: Artifact | None, stage: Stage, job: Job, *, asked: bool = 
     """Whether what lies in the run directory is what would be made now. Unless the stage is one that was `asked` for,
     any choice of its options will do: a report is about the run that was made, whatever its prompts were."""
     if known is None or known.status != "done" or (stage.beside and not (job.folder.path / stage.beside).exists()):
+        return False
+    try:
+        known.load(stage.noun)
+    except StoreError:
         return False
     now = stage.inputs(job)
     return known.inputs == now or (not asked and known.inputs | {"options": now["options"]} == now)

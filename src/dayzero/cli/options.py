@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dayzero.errors import UsageError
+from dayzero.errors import StageError, UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -65,11 +65,17 @@ def layouts_of(given: list[str] | None) -> tuple[Layout, ...] | None:
 
 
 def advanced(release: str, target: Path, runs: Path, options: Options, **stages: Any) -> Job:
-    """The job, advanced as `stages` says (see pipeline.advance), with progress drawn on standard error."""
+    """The job, advanced as `stages` says (see pipeline.advance), with progress drawn on standard error. Raises
+    StageError when the stage that was asked for failed."""
     from dayzero.pipeline import advance, open_job
 
     with drawn_progress() as progress:
-        return advance(open_job(release, target, runs=runs, options=options, progress=progress), **stages)
+        job = advance(open_job(release, target, runs=runs, options=options, progress=progress), **stages)
+    asked = job.made.get(stages.get("upto", ""))
+    if asked and asked.status == "failed":
+        message, _, log = asked.reason.partition("\n")
+        raise StageError(message, asked.hint, log)
+    return job
 
 
 def drawn_progress() -> AbstractContextManager[Progress]:

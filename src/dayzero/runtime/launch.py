@@ -73,6 +73,8 @@ def launch(assignment: Assignment, folder: Path, *, limit_s: float = LIMIT, prog
 
 def _replace(work: Path, folder: Path) -> None:
     """Put `work` in the place of `folder`."""
+    if folder.is_symlink() or folder.is_file():
+        folder.unlink()
     shutil.rmtree(folder, ignore_errors=True)
     work.replace(folder)
 

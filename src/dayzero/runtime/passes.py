@@ -54,16 +54,16 @@ class _Rank:
         self.phase = ""
 
     def affordable(self, item: Pass) -> Pass:
-        """The pass, without gradients (which becomes an event) when the weights of all ranks do not fit."""
+        """The pass; one that takes gradients becomes an event when the weights of all ranks do not fit."""
         if not item.gradients:
             return item
         layout = self.mesh.place.layout
         need, have = self.parameters * BYTES[item.dtype] * layout.dp, host.available_memory()
         if self.mesh.all_agree(need < have):
             return item
-        self.note(f"no gradients: the weights in {item.dtype} take {format_bytes(need)} on this machine, which has "
-                  f"{format_bytes(have)} free")
-        return msgspec.structs.replace(item, gradients=False)
+        self.note(f"no pass in {item.dtype}: the weights in {item.dtype} take {format_bytes(need)} on this "
+                  f"machine, which has {format_bytes(have)} free")
+        return msgspec.structs.replace(item, gradients=False, dump=False)
 
     def run(self, item: Pass) -> PassResult:
         """Load, generate, dump, gradients: what is asked for, in this order."""

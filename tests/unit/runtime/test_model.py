@@ -194,7 +194,7 @@ def test_gradients_that_do_not_fit_are_left_out_and_said(monkeypatch, tmp_path: 
     rank = passes._Rank(assignment, _Alone(), tmp_path, lambda text: None, parameters=1000)
     assert rank.affordable(Pass(dtype="f32", gradients=True)).idle is not kept
     assert rank.events == ([] if kept else [
-        "no gradients: the weights in f32 take 3.91 KiB on this machine, which has 1.00 KiB free"])
+        "no pass in f32: the weights in f32 take 3.91 KiB on this machine, which has 1.00 KiB free"])
     assert rank.affordable(Pass(dtype="f32", dump=True)) == Pass(dtype="f32", dump=True)
 
 

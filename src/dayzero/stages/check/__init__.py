@@ -11,9 +11,9 @@ from dayzero.schema import Check, Divergence, LayerError, Release, RunRecord, Ve
 
 from .contract import overview, to_contract
 from .gradients import check_gradients
-from .layers import first_divergence, layer_errors
+from .layers import comparisons, first_divergence
 from .outputs import check_agreement, check_repeat, check_tokens
-from .reference import Reference, run_reference
+from .reference import run_reference
 
 __all__ = ["FOLDER", "check", "overview", "to_contract"]
 
@@ -40,12 +40,12 @@ def check(release: Release, record: RunRecord, *, folder: Path, reference: Relea
     divergence: Divergence | None = None
     for run in record.runs:
         progress.update(f"comparing {run.layout.text}")
-        layers = layer_errors(run, folder, truth)
-        errors += layers
-        checks += [_check(each, truth) for each in layers]
+        for layers, source_of_tolerance in comparisons(run, folder, truth):
+            errors += layers
+            checks += [_check(each, source_of_tolerance) for each in layers]
+            divergence = divergence or first_divergence(layers)
         checks += [*check_tokens(run, truth), check_repeat(run), *check_agreement(run, folder),
                    *check_gradients(run, folder, truth)]
-        divergence = divergence or first_divergence(layers)
     return Verdict(checks=tuple(checks), layers=tuple(errors), first_divergence=divergence,
                    reference=f"{'the same files' if reference is None else source.name}, one process, f32")
 
@@ -58,8 +58,8 @@ def _other_model(release: Release, reference: Release) -> str:
     return ", ".join(f"{name} {theirs} instead of {ours}" for name, (ours, theirs) in sizes.items() if ours != theirs)
 
 
-def _check(error: LayerError, truth: Reference) -> Check:
+def _check(error: LayerError, source: str) -> Check:
     return Check(
         name=f"{error.layout}: {error.place} output, relative L2", tolerance=error.tolerance,
-        source=truth.tolerance_source, observed=error.relative_l2, passed=error.relative_l2 <= error.tolerance,
+        source=source, observed=error.relative_l2, passed=error.relative_l2 <= error.tolerance,
         detail=f"largest difference {error.max_abs:.3g}, cosine {error.cosine:.6f}")

@@ -25,8 +25,7 @@ def check_gradients(run: LayoutRun, folder: Path, truth: Reference) -> list[Chec
     errors = {name: _error(ours.get(name), sketch, total) for name, sketch in theirs.items()}
     worst = max(errors, key=lambda name: errors[name])
     tolerance = 2 * truth.summation_error
-    source = (f"f32 roundoff 2^-24 times sqrt({truth.longest_sum}), the longest sum, times {truth.layers} layers "
-              "(Higham and Mary 2019), once forward and once backward")
+    source = f"{truth.summation_source}, once forward and once backward"
     return [Check(
         name=f"{run.layout.text}: gradients, largest relative L2 of a parameter", tolerance=tolerance, source=source,
         observed=errors[worst], passed=errors[worst] <= tolerance,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from dayzero.runtime.dumps import Dump, layer_number
 from dayzero.schema import Divergence, LayerError, LayoutRun
@@ -12,14 +13,34 @@ from .measure import distance
 from .reference import Reference
 
 
-def layer_errors(run: LayoutRun, folder: Path, truth: Reference) -> list[LayerError]:
-    """In the order in which a token passes the places. Raises StoreError when the run did not dump one of them."""
-    dump = Dump(folder / run.dump, run.dtype)
+class Comparison(NamedTuple):
+    """One dump of a run against the reference's."""
+
+    errors: list[LayerError]
+    """In the order in which a token passes the places."""
+    source: str
+    """Where their tolerances come from."""
+
+
+def comparisons(run: LayoutRun, folder: Path, truth: Reference) -> list[Comparison]:
+    """What was dumped in f32, where a wrong weight stands out against rounding, and then in the run's own dtype.
+
+    Raises StoreError when the run did not dump a place of its own dtype.
+    """
+    dumps = folder / run.dump
+    own = Comparison(_errors(run.layout.text, Dump(dumps, run.dtype), truth, truth.tolerance), truth.tolerance_source)
+    if run.dtype == "f32" or not any(dumps.glob("f32-rank-*.safetensors")):
+        return [own]
+    exact = _errors(f"{run.layout.text} in f32", Dump(dumps, "f32"), truth, lambda place: truth.summation_error)
+    return [Comparison(exact, truth.summation_source), own]
+
+
+def _errors(label: str, dump: Dump, truth: Reference, tolerance: Callable[[str], float]) -> list[LayerError]:
     errors = []
     for place in truth.dump.places:
         apart = distance((dump.read(prompt, place), truth.dump.read(prompt, place)) for prompt in truth.dump.prompts)
-        errors.append(LayerError(layout=run.layout.text, place=place, relative_l2=apart.relative_l2,
-                                 max_abs=apart.max_abs, cosine=apart.cosine, tolerance=truth.tolerance(place)))
+        errors.append(LayerError(layout=label, place=place, relative_l2=apart.relative_l2, max_abs=apart.max_abs,
+                                 cosine=apart.cosine, tolerance=tolerance(place)))
     return errors
 
 

@@ -50,6 +50,12 @@ class Reference:
         Mary 2019, "A new approach to probabilistic rounding error analysis"), once for each layer."""
         return ROUNDOFF["f32"] * sqrt(self.longest_sum) * self.layers
 
+    @property
+    def summation_source(self) -> str:
+        """Where `summation_error` comes from."""
+        return (f"f32 roundoff 2^-24 times sqrt({self.longest_sum}), the longest sum, times {self.layers} layers "
+                "(Higham and Mary 2019)")
+
     def tolerance(self, place: str) -> float:
         """Largest relative L2 of a place that passes."""
         floor = self.summation_error if self.dtype == "f32" else ROUNDOFF[self.dtype]

@@ -127,9 +127,10 @@ def layers_chart(verdict: Verdict) -> Chart | None:
                            mode="lines+markers", name=_plain(layout), marker={"size": 5},
                            line={"color": PALETTE[index % len(PALETTE)], "width": width})
     places = list(dict.fromkeys(error.place for error in verdict.layers))
-    tolerance = {error.place: error.tolerance for error in verdict.layers}
-    figure.add_scatter(x=[_plain(place) for place in places], y=[tolerance[place] for place in places], mode="lines",
-                       name="tolerance", line={"color": PALETTE[4], "dash": "dash", "width": 1.5})
+    limits = {tuple(error.tolerance for error in verdict.layers if error.layout == layout) for layout in layouts}
+    for limit in sorted(limits, reverse=True):
+        figure.add_scatter(x=[_plain(place) for place in places], y=limit, mode="lines", name="tolerance",
+                           showlegend=limit == max(limits), line={"color": PALETTE[4], "dash": "dash", "width": 1.5})
     figure.update_layout(yaxis={"type": "log", "title": "relative L2 error", "dtick": "D2", "tickformat": "~g"},
                          xaxis={"title": "place in the model", "nticks": 12}, legend={"orientation": "h", "y": 1.12},
                          height=380)

@@ -37,7 +37,7 @@ def run(release: Release, plan: Plan, target: Target, *, folder: Path, layouts: 
 
     Each is one launch of as many processes as it has ranks, which loads the weights as they are, times the first token
     of each prompt, generates all of them twice with the same seed, dumps every layer's output for `check`, and then
-    takes the gradients of a small batch in f32. Files go to `folder`/6-run/LAYOUT.
+    dumps them in f32 too and takes the gradients of a small batch. Files go to `folder`/6-run/LAYOUT.
 
     Raises NotPossible when nothing can run here, LayoutError for a layout that is larger than the cluster, StageError
     when a rank dies or does not end within `limit_s` seconds.
@@ -54,7 +54,7 @@ def run(release: Release, plan: Plan, target: Target, *, folder: Path, layouts: 
         assignment = Assignment(
             root=str(Path(str(release.root)).resolve()), layout=layout, prompts=ids, max_new_tokens=max_new_tokens,
             passes=(Pass(dtype=dtype, first_tokens=True, generate=_REPEATS, dump=True),
-                    Pass(dtype="f32", gradients=True)),
+                    Pass(dtype="f32", gradients=True, dump=dtype != "f32")),
             batch=-(-target.workload.concurrency // layout.dp), seed=seed, gradient_rows=gradient_rows(chosen))
         place = f"{FOLDER}/{layout.text.replace('=', '').replace(' ', '-')}"
         try:

@@ -18,7 +18,7 @@ from dayzero.runtime.dumps import Dump, Sketches
 from dayzero.schema import Layout, LayoutRun, Output, RunRecord, to_json
 from dayzero.stages.check import check
 from dayzero.stages.check.gradients import check_gradients
-from dayzero.stages.check.layers import first_divergence, layer_errors
+from dayzero.stages.check.layers import comparisons, first_divergence
 from dayzero.stages.check.measure import Distance
 from dayzero.stages.check.outputs import check_agreement, check_repeat, check_tokens
 from dayzero.stages.check.reference import Reference
@@ -67,7 +67,7 @@ def test_tolerances_by_hand(truth: Reference) -> None:
 
 def test_a_run_within_tolerance(tmp_path: Path, truth: Reference) -> None:
     _dump(tmp_path / "run", "bf16", layers_1=0.015)
-    errors = layer_errors(_run("run"), tmp_path, truth)
+    [(errors, _)] = comparisons(_run("run"), tmp_path, truth)
     assert [error.place for error in errors] == list(PLACES)
     assert [round(error.relative_l2, 6) for error in errors] == [0.0, 0.0, 0.015, 0.0, 0.0]
     assert first_divergence(errors) is None
@@ -75,9 +75,19 @@ def test_a_run_within_tolerance(tmp_path: Path, truth: Reference) -> None:
 
 def test_the_first_place_out_of_tolerance_is_named(tmp_path: Path, truth: Reference) -> None:
     _dump(tmp_path / "run", "bf16", layers_1=0.015, layers_10=0.5, logits=0.9)
-    found = first_divergence(layer_errors(_run("run"), tmp_path, truth))
+    [(errors, _)] = comparisons(_run("run"), tmp_path, truth)
+    found = first_divergence(errors)
     assert found is not None and (found.place, found.layer, found.layout) == ("layers.10", 10, "pp=2")
     assert found.relative_l2 == pytest.approx(0.5) and found.before == pytest.approx(0.015)
+
+
+def test_in_f32_a_small_error_is_seen_where_the_own_dtype_hides_it(tmp_path: Path, truth: Reference) -> None:
+    _dump(tmp_path / "run", "bf16", layers_10=0.004)
+    _dump(tmp_path / "run", "f32", layers_10=0.004)
+    (exact, source), (own, _) = comparisons(_run("run"), tmp_path, truth)
+    found = first_divergence(exact)
+    assert found is not None and (found.place, found.layout) == ("layers.10", "pp=2 in f32")
+    assert "2^-24 times sqrt(400)" in source and first_divergence(own) is None
 
 
 def test_a_place_that_was_not_dumped_is_not_passed_over(tmp_path: Path, truth: Reference) -> None:
@@ -85,7 +95,7 @@ def test_a_place_that_was_not_dumped_is_not_passed_over(tmp_path: Path, truth: R
     folder.mkdir()
     save_file({"0/embedding": np.ones((3, 4), np.float32)}, folder / "bf16-rank-0.safetensors")
     with pytest.raises(StoreError, match="no embedding of prompt 1"):
-        layer_errors(_run("run"), tmp_path, truth)
+        comparisons(_run("run"), tmp_path, truth)
 
 
 @pytest.mark.parametrize(("tokens", "passed", "observed"), [
