@@ -109,6 +109,18 @@ def test_an_interrupt_takes_the_ranks_down(model: Path, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [folder] and (folder / "before").exists()  # what an earlier launch left
 
 
+def test_a_tensor_that_one_stage_lacks_ends_the_launch(model: Path, tmp_path: Path) -> None:
+    """Only the last stage has the last norm; the first must not wait for it."""
+    root = tmp_path / "model"
+    root.mkdir()
+    for path in model.iterdir():
+        (root / path.name).write_bytes(path.read_bytes().replace(b"model.norm.weight", b"model.nrm_.weight"))
+    start = time.monotonic()
+    with pytest.raises(StageError, match=r"the files do not hold model\.norm\.weight") as caught:
+        launch(_assignment(root), tmp_path / "launch")
+    assert "model.nrm_.weight" in caught.value.hint and time.monotonic() - start < 60
+
+
 def test_what_cannot_be_run_says_why(model: Path, tmp_path: Path) -> None:
     root = tmp_path / "model"
     root.mkdir()

@@ -115,6 +115,10 @@ class RankResult(Noun, frozen=True, kw_only=True):
     """In the order of the assignment."""
     refusal: str = ""
     """Why it cannot do this at all; empty when it did."""
+    failure: str = ""
+    """What is wrong with the release, in one line; empty when nothing is."""
+    hint: str = ""
+    """What to do about it."""
     events: tuple[str, ...] = ()
     """What deserves to be known."""
     environment: dict[str, str] = {}

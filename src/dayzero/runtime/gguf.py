@@ -107,16 +107,20 @@ def _load(source: Path, header: Header, progress: Progress) -> tuple[Any, Any]:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
+    from .load import check_filled
+
     progress.update(f"dequantising {source.name}")
     place = {"pretrained_model_name_or_path": str(source.parent.resolve()), "gguf_file": source.name,
              "local_files_only": True}  # fmt: skip
     try:
         tokenizer = AutoTokenizer.from_pretrained(**place)
-        model = AutoModelForCausalLM.from_pretrained(
-            **place, dtype=torch.bfloat16, quantization_config=GgufConfig(dequantize=True))
+        model, info = AutoModelForCausalLM.from_pretrained(
+            **place, dtype=torch.bfloat16, quantization_config=GgufConfig(dequantize=True), output_loading_info=True,
+            ignore_mismatched_sizes=True)
     except (*_MALFORMED, OSError) as error:
         raise ReleaseError(f"transformers cannot convert {source.name} ({header.architecture}): {_first_line(error)}",
                            "use a version of transformers that converts this architecture") from None
+    check_filled(info)
     return model, tokenizer
 
 

@@ -93,6 +93,8 @@ def _launch(assignment: Assignment, folder: Path, limit_s: float, progress: Prog
     done = tuple(result for result in found if result is not None)
     if refusals := [result.refusal for result in done if result.refusal]:
         raise NotPossible(refusals[0], "choose another layout with --layout")
+    if failures := [result for result in done if result.failure]:
+        raise StageError(failures[0].failure, failures[0].hint)
     if missing := [rank for rank, result in enumerate(found) if result is None]:
         raise _death(folder, ranks, missing)
     exits = _exits(folder)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,14 @@ import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
 
-from dayzero.errors import NotPossible
+from dayzero.errors import NotPossible, ReleaseError
 from dayzero.schema import Layout
 
 from .assignment import DTYPES
 from .mesh import distributed_config
 
 _EMPTY_SPLIT = 0.95
+_NAMED = 3
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,8 @@ class Loaded:
     parameters: int
     weight_bytes: int
     seconds: float
+    unused: str
+    """Which tensors of the files the model has no place for, in a few words; empty when it takes all."""
 
 
 def blueprint(root: Path) -> Blueprint:
@@ -56,14 +60,16 @@ def blueprint(root: Path) -> Blueprint:
 
 
 def load(root: Path, layout: Layout, dtype: str) -> Loaded:
-    """The share of the rank that calls; every rank of a replica has to."""
+    """The share of the rank that calls; every rank of a replica has to. Raises ReleaseError when the files do not fill
+    it: the library would invent the rest."""
     from transformers import AutoModelForCausalLM, GenerationConfig
 
     started = time.perf_counter()
     options = {"distributed_config": config} if (config := distributed_config(layout)) else {}
-    model = AutoModelForCausalLM.from_pretrained(
+    model, info = AutoModelForCausalLM.from_pretrained(
         root, dtype=getattr(torch, DTYPES[dtype]), local_files_only=True, use_safetensors=True,
-        trust_remote_code=False, **options)
+        trust_remote_code=False, output_loading_info=True, ignore_mismatched_sizes=True, **options)
+    unused = check_filled(info)
     model.eval()
     # Only the end tokens: what a release suggests for sampling or penalties has no place in a comparison.
     model.generation_config = GenerationConfig(eos_token_id=model.generation_config.eos_token_id, do_sample=False)
@@ -72,7 +78,34 @@ def load(root: Path, layout: Layout, dtype: str) -> Loaded:
     return Loaded(
         model=model, layers=tuple(number for number, layer in enumerate(decoder_layers(model)) if has_weights(layer)),
         parameters=sum(part.numel() for part in parts), weight_bytes=sum(part.nbytes for part in parts),
-        seconds=time.perf_counter() - started)
+        seconds=time.perf_counter() - started, unused=unused)
+
+
+def check_filled(info: Mapping[str, Any]) -> str:
+    """What the files hold beside the model, in a few words. `info` is the library's account of loading a rank's share,
+    without tied weights and other stages' ones.
+
+    Raises ReleaseError when a tensor is in no file, has another shape there, or could not be converted.
+    """
+    unused = sorted(info["unexpected_keys"])
+    beside = f"the files hold {_some(unused)}, which the model has no place for" if unused else ""
+    hint = f"{beside}: compare the names; or fetch the files again" if beside else (
+        "fetch the files again, or tell the publishers")
+    if missing := sorted(info["missing_keys"]):
+        raise ReleaseError(f"the files do not hold {_some(missing)} of the model", hint)
+    if mismatched := sorted(info["mismatched_keys"]):
+        name, stored, wanted = mismatched[0]
+        more = f" (and {len(mismatched) - 1} more have other shapes)" if len(mismatched) > 1 else ""
+        raise ReleaseError(f"{name} is stored as {list(stored)}, but the model has {list(wanted)}{more}", hint)
+    if errors := list(info["error_msgs"]):
+        raise ReleaseError(f"a tensor cannot be loaded: {str(errors[0]).splitlines()[0]}", hint)
+    return beside
+
+
+def _some(names: list[str]) -> str:
+    """The first few of many names."""
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
 
 
 def check_split(layout: Layout, share: int, whole: int) -> str:

@@ -72,6 +72,7 @@ class _Rank:
         with sampler:
             self.say(f"loading {item.dtype}")
             loaded = load(Path(self.assignment.root), self.mesh.place.layout, item.dtype)
+            self.note(loaded.unused)
             self.note(check_split(self.mesh.place.layout, loaded.parameters, self.parameters))
             first, steps = self.generate(item, loaded) if self.prompts else ([], [])
         digest = self.dump(item, loaded) if item.dump else ""

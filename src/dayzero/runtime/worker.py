@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from dayzero.errors import NotPossible
+from dayzero.errors import NotPossible, ReleaseError
 from dayzero.schema import from_json, to_json
 from dayzero.schema.store import write_atomic
 
@@ -33,6 +33,10 @@ def main(folder: Path) -> None:
         result = RankResult(rank=rank, device="", passes=(), refusal=outcome.reason)
         write_atomic(here / "result.json", to_json(result))
         return
+    except ReleaseError as error:
+        result = RankResult(rank=rank, device="", passes=(), failure=error.message, hint=error.hint)
+        write_atomic(here / "result.json", to_json(result))
+        raise SystemExit(1) from None  # so that ranks that wait for this one are taken down
     write_atomic(here / "result.json", to_json(result))
     _phase(here, "leaving")
     mesh.leave()

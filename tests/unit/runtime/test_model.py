@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.support import tiny
 
-from dayzero.errors import NotPossible, StoreError
+from dayzero.errors import NotPossible, ReleaseError, StoreError
 from dayzero.runtime.assignment import Assignment, Pass
 from dayzero.runtime.dumps import Dump, Sketches
 from dayzero.runtime.mesh import Place
@@ -103,6 +103,64 @@ def test_what_is_loaded_is_told(root: Path) -> None:
     loaded, plan = load.load(root, Layout(), "bf16"), load.blueprint(root)
     assert loaded.parameters == plan.parameters == sum(p.numel() for p in loaded.model.parameters())
     assert loaded.weight_bytes == 2 * loaded.parameters and loaded.layers == (0, 1, 2, 3)
+
+
+def _renamed(root: Path, folder: Path, old: str, new: str | None, *, rows: int | None = None) -> Path:
+    """A copy in which one tensor has another name, or is cut to some rows, or is gone."""
+    import json
+
+    from safetensors.torch import load_file, save_file
+
+    folder.mkdir()
+    for path in root.iterdir():
+        (folder / path.name).write_bytes(path.read_bytes())
+    index = folder / "model.safetensors.index.json"
+    table = json.loads(index.read_text())
+    shard = folder / table["weight_map"].pop(old)
+    tensors = load_file(shard)
+    value = tensors.pop(old)[:rows].clone()
+    if new:
+        table["weight_map"][new], tensors[new] = shard.name, value
+    save_file(tensors, shard, metadata={"format": "pt"})
+    index.write_text(json.dumps(table))
+    return folder
+
+
+@pytest.mark.parametrize(("new", "rows", "message", "hint"), [
+    ("model.nrm.weight", None, "the files do not hold model.norm.weight of the model", "hold model.nrm.weight"),
+    (None, None, "the files do not hold model.norm.weight of the model", "fetch the files again"),
+    ("model.norm.weight", 8, r"model.norm.weight is stored as \[8\], but the model has \[64\]", "fetch"),
+])
+def test_a_model_that_the_files_do_not_fill_is_refused(root: Path, tmp_path: Path, new, rows, message, hint) -> None:
+    """The library would invent the rest, alike in a run and in its reference."""
+    with pytest.raises(ReleaseError, match=message) as caught:
+        load.load(_renamed(root, tmp_path / "odd", "model.norm.weight", new, rows=rows), Layout(), "f32")
+    assert hint in caught.value.hint and "\n" not in caught.value.hint
+
+
+def test_an_expert_that_lacks_a_matrix_is_refused(tmp_path: Path) -> None:
+    root = tiny.experts(tmp_path / "model")
+    gone = _renamed(root, tmp_path / "gone", "model.layers.1.mlp.experts.3.down_proj.weight", None)
+    with pytest.raises(ReleaseError, match=r"experts.down_proj is stored as \[7, 64, 32\], but the model has \[8, "):
+        load.load(gone, Layout(), "bf16")
+
+
+def test_a_tied_head_is_not_missing_and_what_is_left_over_is_told(tmp_path: Path) -> None:
+    root = tiny.dense(tmp_path / "model", tie_word_embeddings=True)
+    assert load.load(root, Layout(), "bf16").unused == ""
+    from safetensors.torch import save_file
+
+    index = root / "model.safetensors.index.json"
+    index.write_text(index.read_text().replace('"weight_map": {', '"weight_map": {"model.extra": "extra.safetensors",'))
+    save_file({"model.extra": torch.zeros(3)}, root / "extra.safetensors", metadata={"format": "pt"})
+    assert load.load(root, Layout(), "bf16").unused == "the files hold model.extra, which the model has no place for"
+
+
+def test_many_tensors_are_named_by_the_first() -> None:
+    info = {"missing_keys": {f"w{number}" for number in range(9)}, "unexpected_keys": set(), "mismatched_keys": set(),
+            "error_msgs": []}
+    with pytest.raises(ReleaseError, match="do not hold w0, w1, w2 and 6 more of the model"):
+        load.check_filled(info)
 
 
 def test_weights_are_no_longer_mapped_from_the_files(root: Path, tmp_path: Path) -> None:
