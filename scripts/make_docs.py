@@ -28,7 +28,8 @@ def cli_page() -> str:
 
     lines = ["# The command line", "",
              "Written by `make docs` from the program; `dayzero VERB --help` says the same.", "",
-             "Exit codes: 0 it works, 1 a verdict is fail, 2 the request is wrong, 130 interrupted.", ""]
+             "Exit codes: 0 it works, 1 a verdict is fail or a stage failed, 2 the request is wrong or the system",
+             "refuses, 130 interrupted, 141 the reader of the output has gone, 143 ended by SIGTERM.", ""]
     for verb, command in get_command(app).commands.items():
         lines += [f"## dayzero {verb}", "", command.help.strip(), "", "| argument or option | meaning |", "|---|---|",
                   *_options(command), ""]

@@ -1,45 +1,74 @@
 """The command line: one verb for each stage, and a few for files and facts. Parse, call, print, exit code; no logic.
 
-Exit codes: 0 it works, 1 a verdict is fail, 2 the request is wrong (two lines on standard error), 130 interrupted.
+Exit codes: 0 it works, 1 a verdict is fail or a stage failed, 2 the request is wrong or the system refuses (two lines
+on standard error), 130 interrupted, 141 the reader of the output has gone, 143 ended by SIGTERM.
 With --json one object goes to standard output; everything else goes to standard error.
 """
 
 from __future__ import annotations
 
 import sys
-from typing import NoReturn
 
 from dayzero.errors import DayzeroError, NotPossible
 
-from . import stages, tools  # noqa: F401  (each registers its verbs)
+from . import stages, streams, tools  # noqa: F401  (each registers its verbs)
 from .app import app
 
 __all__ = ["app", "main"]
 
-_INTERRUPTED = 130
-
-
-def _stop(lines: tuple[str, str], code: int) -> NoReturn:
-    sys.stderr.write(f"error: {lines[0]}\nhint: {lines[1]}\n")
-    sys.exit(code)
+_INTERRUPTED, _NO_READER = 130, 141
+_GO_ON = "the finished stages are kept; the same command goes on from there"
+_SYSTEM = "look whether it is there, may be used and has space left; finished stages are kept"
 
 
 def main() -> None:
     """Entry point of the `dayzero` command."""
+    streams.prepare()
+    try:
+        code = _verb()
+    except BrokenPipeError:
+        code = _NO_READER
+    except OSError as error:  # about the machine: a disk, a permission, a stream
+        where = f"{error.filename}: " if error.filename else "cannot write the output: " if error.errno else ""
+        streams.tell((f"{where}{error.strerror or error}", _SYSTEM))
+        code = 2
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except OSError as error:
+        if code == 0:
+            code = _NO_READER if isinstance(error, BrokenPipeError) else 2
+            streams.tell((f"cannot write the output: {error.strerror}", _SYSTEM))
+        streams.give_up(1, 2)
+    sys.exit(code)
+
+
+def _verb() -> int:
+    """Run the verb and tell what went wrong; the exit code."""
     from typer.exceptions import Abort, TyperException
 
+    lines, log, code = None, "", 0
     try:
-        code = app(standalone_mode=False)
+        streams.refuse_undecodable(sys.argv[1:])
+        returned = app(standalone_mode=False)
+        sys.stdout.flush()
+        code = returned if isinstance(returned, int) else 0
     except DayzeroError as error:
-        if log := getattr(error, "log", ""):
-            sys.stderr.write(f"{log}\n")
-        _stop((error.message, error.hint), error.exit_code)
+        lines, log, code = (error.message, error.hint), getattr(error, "log", ""), error.exit_code
     except NotPossible as outcome:
-        _stop((f"not possible here: {outcome.reason}", outcome.hint or "see the documentation"), 2)
+        lines, code = (f"not possible here: {outcome.reason}", outcome.hint or "see the documentation"), 2
     except TyperException as error:
-        _stop((error.format_message(), "see dayzero --help"), 2)
+        lines, code = (error.format_message(), "see dayzero --help"), 2
     except (KeyboardInterrupt, Abort):
         code = _INTERRUPTED
+    except streams.Ended as signal:
+        lines, code = ("ended by a signal", _GO_ON), int(signal.code or 0)
+    except SystemExit as stop:
+        if not isinstance(stop.__context__, BrokenPipeError):  # typer makes an exit of 1 from it
+            raise
+        code = _NO_READER
     if code == _INTERRUPTED:  # typer turns a KeyboardInterrupt into this code
-        _stop(("interrupted", "the finished stages are kept; the same command goes on from there"), _INTERRUPTED)
-    sys.exit(code if isinstance(code, int) else 0)
+        lines = ("interrupted", _GO_ON)
+    if lines:
+        streams.tell(lines, log)
+    return code

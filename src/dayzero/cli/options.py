@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dayzero.errors import StageError, UsageError
+from dayzero.errors import ReleaseError, StageError, UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -34,6 +34,7 @@ Revision = Annotated[str | None, typer.Option("--revision", help="Revision of a 
 Layouts = Annotated[list[str] | None, typer.Option("--layout", help="Layout to run, like tp=2,pp=1; repeatable.")]
 
 _ONE_A_LINE = "give a text file with one prompt a line"
+_PROMPTS_LIMIT = 64 * 2**20
 
 
 def options_of(**chosen: Any) -> Options:
@@ -47,10 +48,12 @@ def prompts_of(given: list[str] | None, file: Path | None) -> tuple[str, ...] | 
     """Prompts from the command line, then those of the file. Raises UsageError for a file without any."""
     if file is None:
         return tuple(given) if given else None
+    from dayzero.stages.read.folder import read_bounded
+
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read the prompts in {file}: {error}", _ONE_A_LINE) from None
+        lines = read_bounded(file, _PROMPTS_LIMIT, str(file)).decode().splitlines()
+    except (ReleaseError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read the prompts: {error}", _ONE_A_LINE) from None
     prompts = (*(given or ()), *(line for line in lines if line.strip()))
     if not prompts:
         raise UsageError(f"{file} has no prompt", _ONE_A_LINE)
@@ -66,15 +69,16 @@ def layouts_of(given: list[str] | None) -> tuple[Layout, ...] | None:
 
 def advanced(release: str, target: Path, runs: Path, options: Options, **stages: Any) -> Job:
     """The job, advanced as `stages` says (see pipeline.advance), with progress drawn on standard error. Raises
-    StageError when the stage that was asked for failed."""
+    StageError when the stage `upto` has no result because it, or one that it needs, failed."""
     from dayzero.pipeline import advance, open_job
 
     with drawn_progress() as progress:
         job = advance(open_job(release, target, runs=runs, options=options, progress=progress), **stages)
     asked = job.made.get(stages.get("upto", ""))
-    if asked and asked.status == "failed":
-        message, _, log = asked.reason.partition("\n")
-        raise StageError(message, asked.hint, log)
+    failed = next((made for made in job.made.values() if made.status == "failed"), None)
+    if asked and asked.status != "done" and failed:
+        message, _, log = failed.reason.partition("\n")
+        raise StageError(message, failed.hint, log)
     return job
 
 
@@ -87,16 +91,17 @@ def drawn_progress() -> AbstractContextManager[Progress]:
 
 def console(*, stderr: bool = False) -> Console:
     """Standard output or standard error, for people."""
-    from rich.console import Console
+    from .console import SafeConsole
 
-    return Console(stderr=stderr, highlight=False)
+    return SafeConsole(stderr=stderr)
 
 
 def print_json(value: Any) -> None:
-    """One JSON object on standard output."""
+    """One JSON object on standard output: UTF-8, whatever the terminal's encoding."""
     from dayzero.schema import to_json
 
-    sys.stdout.write(to_json(value).decode() + "\n")
+    sys.stdout.flush()
+    sys.stdout.buffer.write(to_json(value) + b"\n")
 
 
 def show(value: Callable[[], Any], renderable: Callable[[], RenderableType], as_json: bool) -> None:

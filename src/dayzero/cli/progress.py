@@ -12,6 +12,8 @@ from rich.progress import Progress as Bars
 
 from dayzero.progress import Progress
 
+from .streams import one_line
+
 
 class _Lines(Progress):
     """One line when the text changes, at most one a second for texts with the same first word."""
@@ -22,11 +24,13 @@ class _Lines(Progress):
         self.text, self.last = "", ("", 0.0)
 
     def update(self, text: str, done: float = 0.0, total: float = 0.0) -> None:
+        text = one_line(text)
         word, now = text.partition(" ")[0], time.monotonic()
         if text == self.text or (word == self.last[0] and now - self.last[1] < 1.0):
             return
         self.text, self.last = text, (word, now)
-        self.console.print(f"[{now - self.started:6.1f} s] {text}", markup=False, soft_wrap=True)
+        with contextlib.suppress(OSError):  # nobody to tell it is no reason to stop
+            self.console.print(f"[{now - self.started:6.1f} s] {text}", markup=False, emoji=False, soft_wrap=True)
 
 
 class _Bar(Progress):
@@ -37,7 +41,7 @@ class _Bar(Progress):
         self.task = bars.add_task("starting", total=None)
 
     def update(self, text: str, done: float = 0.0, total: float = 0.0) -> None:
-        self.bars.update(self.task, description=text, completed=done, total=total or None)
+        self.bars.update(self.task, description=one_line(text), completed=done, total=total or None)
 
 
 @contextlib.contextmanager

@@ -56,7 +56,7 @@ def adapt(
     show(lambda: {"run": str(job.folder.path), "adapted": not why, "why_not": why, "proven": proven,
                   "stages": outcome.stages, "report": str(report_path(job))},
          lambda: summary(outcome), as_json)
-    console(stderr=True).print(f"report: {report_path(job)}", soft_wrap=True)
+    console(stderr=True).print(f"report: {report_path(job)}", markup=False, soft_wrap=True)
     finish(bool(why))
 
 
@@ -172,6 +172,8 @@ def emit(release: Release, target: Target, runs: Runs = Path("runs"), force: For
 def report(release: Release, target: Target, runs: Runs = Path("runs")) -> None:
     """The HTML report of what the run directory holds; prints its path."""
     from dayzero.pipeline import report_path
+    from dayzero.schema import Bundle
 
     job = advanced(release, target, runs, options_of(), only="report")
+    job.need("report", Bundle)
     sys.stdout.write(f"{report_path(job)}\n")

@@ -1,0 +1,87 @@
+"""Standard streams and signals of the command: text that is safe to print, streams that are closed or full, SIGTERM."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Iterable
+from types import FrameType
+from typing import NoReturn
+
+from dayzero.errors import UsageError
+
+LINE = 1000
+"""Characters of the longest line of an error."""
+_SIGNALS = ("SIGTERM", "SIGHUP")
+
+
+class Ended(SystemExit):
+    """A signal asked the command to end; the exit code is 128 + its number."""
+
+
+def printable(text: str, keep: str = "") -> str:
+    """The text with every character that is not printable (control codes, line ends, changes of direction) as an
+    escape like `\\x1b`; those in `keep` stay. Names come from releases and may hold anything."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() or each in keep else each.encode("unicode_escape").decode()
+                   for each in text)
+
+
+def one_line(text: str, limit: int = LINE) -> str:
+    """The text as one printable line of at most `limit` characters, cut in the middle."""
+    line = printable(text.strip())
+    half = limit // 2
+    return line if len(line) <= limit else f"{line[:half - 3]} ... {line[-half + 2:]}"
+
+
+def refuse_undecodable(arguments: Iterable[str]) -> None:
+    """Raise UsageError for an argument that is not text in the encoding of the system."""
+    for argument in arguments:
+        try:
+            argument.encode()
+        except UnicodeEncodeError:
+            raise UsageError(f"not text in {sys.getfilesystemencoding()}: {os.fsencode(argument)!r}",
+                             "give names and prompts in that encoding; rename the file if need be") from None
+
+
+def prepare() -> None:
+    """Make output and ending safe: a closed standard stream becomes the null device (else the next file that is opened
+    takes its number), what a stream cannot encode is escaped, SIGTERM and SIGHUP end the command with its clean-up."""
+    for standard in range(3):
+        try:
+            os.fstat(standard)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    for name in _SIGNALS:
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is signal.SIG_DFL:  # under nohup one is ignored
+            signal.signal(number, _end)
+
+
+def _end(number: int, frame: FrameType | None) -> NoReturn:
+    signal.signal(number, signal.SIG_DFL)  # a second one does not wait
+    raise Ended(128 + number)
+
+
+def tell(lines: tuple[str, str], log: str = "") -> None:
+    """The two lines of an error on standard error, after the end of a log; nothing when that cannot be written."""
+    with contextlib.suppress(OSError):
+        if log:
+            sys.stderr.write(f"{printable(log, keep=chr(10) + chr(9))}\n")
+        sys.stderr.write(f"error: {one_line(lines[0])}\nhint: {one_line(lines[1])}\n")
+        sys.stderr.flush()
+
+
+def give_up(*numbers: int) -> None:
+    """Send what is still buffered for these streams to the null device: they take nothing more."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    for number in numbers:
+        os.dup2(null, number)
+    os.close(null)
