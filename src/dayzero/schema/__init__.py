@@ -14,6 +14,7 @@ from .release import (
     Layer,
     ModelSpec,
     Release,
+    Rope,
     TensorGroup,
     TensorTable,
     WeightFamily,
@@ -27,7 +28,7 @@ __all__ = [
     "SCHEMA_VERSION", "Attention", "Bundle", "Candidate", "Check", "Cluster", "Column", "ControlFlow", "Device",
     "Divergence", "Engine", "Estimate", "FeedForward", "FileEntry", "Finding", "Findings", "Layer", "LayerError",
     "LayerKind", "Layout", "LayoutRun", "Link", "ModelSpec", "ModuleNode", "Noun", "OpCall", "OpGraph", "Output",
-    "Phase", "Plan", "RankRecord", "Rejected", "Release", "Request", "Results", "RunRecord", "StageResult", "Target",
-    "TargetRequest",
+    "Phase", "Plan", "RankRecord", "Rejected", "Release", "Request", "Results", "Rope", "RunRecord",
+    "StageResult", "Target", "TargetRequest",
     "TensorGroup", "TensorTable", "Verdict", "WeightFamily", "Workload", "digest", "from_json", "to_json",
 ]  # fmt: skip

@@ -121,6 +121,25 @@ class Attention(Noun, frozen=True, kw_only=True):
     """Taps of the short convolution in front of a linear attention."""
 
 
+class Rope(Noun, frozen=True, kw_only=True):
+    """How positions rotate queries and keys in one kind of layer."""
+
+    base: float | None
+    """Base of the frequencies (theta); None: the config states none."""
+    base_key: str
+    """Dotted config key of the base; empty: none is stated."""
+    scaling: str = "default"
+    """How the frequencies are stretched: default (not at all), linear, dynamic, yarn, longrope, llama3 ..."""
+    factor: float | None = None
+    """How many times as long contexts get; None: the kind of scaling has no one factor, or does not state it."""
+    original_positions: int | None = None
+    """Context that the model had before it was stretched; None: not stated."""
+    table: str = ""
+    """Dotted key of the table that states the scaling; empty: there is none."""
+    share: float | None = None
+    """Share of a head that is rotated; None: not stated."""
+
+
 class FeedForward(Noun, frozen=True, kw_only=True):
     """One kind of feed-forward block that layers of the model use."""
 
@@ -204,6 +223,9 @@ class ModelSpec(Noun, frozen=True, kw_only=True):
     """The kinds of attention, by the key that layers use."""
     feed_forwards: dict[str, FeedForward]
     """The kinds of feed-forward block, by the key that layers use."""
+    ropes: dict[str, Rope] = msgspec.field(default_factory=dict)
+    """Rotary positions, by the key of `attentions`; `compressed` for those of a compressed cache. A kind that is
+    absent rotates nothing, or the config does not say."""
     families: tuple[WeightFamily, ...]
     """All tensors, by role."""
     mtp_layers: int

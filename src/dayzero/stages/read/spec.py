@@ -19,6 +19,7 @@ from .facts import Facts, language_facts
 from .families import Dims, Part, parts_of
 from .layers import Evidence, attention_kinds, feed_forward_kinds
 from .roles import role_of
+from .rope import ropes
 
 UNUSED = "unused"
 """First word of the role of what is stored and not used."""
@@ -57,7 +58,8 @@ def model_spec(name: str, config: object, tensors: TensorTable, *, config_name: 
         hidden_size=facts["hidden_size"], vocab_size=facts["vocab_size"], max_positions=stated.integer("max_positions"),
         tied_embeddings=tied,
         layers=tuple(Layer(attention=one, feed_forward=two) for one, two in zip(mixing, feeding, strict=True)),
-        attentions=attentions, feed_forwards=feed_forwards, families=families, mtp_layers=_mtp_layers(parts),
+        attentions=attentions, feed_forwards=feed_forwards, ropes=ropes(stated, attentions), families=families,
+        mtp_layers=_mtp_layers(parts),
         parameters=sum(part.family.parameters for part in used),
         parameters_text=sum(part.family.parameters for part in used if not part.role.in_tower),
         parameters_active=_active(used, tied, share), checkpoint_bytes=tensors.total_bytes,
