@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from itertools import combinations
 from typing import Any
 
 from dayzero.data.vocabulary import Quantisation, vocabulary
+
+from .patterns import Patterns, tail
 
 EXCLUDED = ("ignore", "modules_to_not_convert", "exclude_modules", "ignored_layers")
 ACTIVATIONS = ("input_activations", "output_activations", "kv_cache_scheme")
@@ -29,7 +29,7 @@ class Quantised:
     """Stated sizes by the names that formats use; what is not stated is the format's default."""
     names: frozenset[str] = frozenset()
     """Excluded modules or parts of their paths, from `layers.` on where they are in a layer."""
-    patterns: tuple[str, ...] = ()
+    patterns: Patterns = field(default_factory=lambda: Patterns((), []))
     """Excluded modules as regular expressions after `re:`, or with `*`."""
 
     def of(self, block: str) -> str | None:
@@ -38,9 +38,9 @@ class Quantised:
 
     def leaves_plain(self, module: str) -> bool:
         """Whether a module of the decoder, such as `model.layers.3.mlp.up_proj`, is excluded."""
-        parts = _tail(module).split(".")
+        parts = tail(module).split(".")
         paths = (".".join(parts[first:last]) for first, last in combinations(range(len(parts) + 1), 2))
-        return not self.names.isdisjoint(paths) or any(_matches(pattern, module) for pattern in self.patterns)
+        return not self.names.isdisjoint(paths) or self.patterns.match(module)
 
 
 def quantised(table: Mapping[str, Any] | None, problems: list[str]) -> Quantised:
@@ -53,9 +53,10 @@ def quantised(table: Mapping[str, Any] | None, problems: list[str]) -> Quantised
         problems.append("quantization_config: a format that is not known; weights are estimated as plain")
         return Quantised()
     excluded = [entry for key in EXCLUDED for entry in _words(flat.get(key)) if not _elsewhere(entry)]
-    special = [entry for entry in excluded if entry.startswith("re:") or "*" in entry]
-    return Quantised(format=rule.format, only=tuple(rule.only), sizes=dict(_sizes(flat)), patterns=tuple(special),
-                     names=frozenset(_tail(entry) for entry in excluded if entry not in special))  # fmt: skip
+    special = {entry: None for entry in excluded if entry.startswith("re:") or "*" in entry}
+    return Quantised(format=rule.format, only=tuple(rule.only), sizes=dict(_sizes(flat)),
+                     names=frozenset(tail(entry) for entry in excluded if entry not in special),
+                     patterns=Patterns(special, problems))  # fmt: skip
 
 
 def _flat(table: Mapping[str, Any]) -> list[tuple[str, Any]]:
@@ -95,19 +96,3 @@ def _words(value: object) -> list[str]:
 def _elsewhere(entry: str) -> bool:
     """Whether an entry is about a part of the model that is not the decoder."""
     return any(part in words for part in entry.split(".") for words in vocabulary().scopes.values())
-
-
-def _tail(module: str) -> str:
-    """A module's name from `layers.` on: what releases put before it differs."""
-    at = module.find("layers.")
-    return module[at:] if at > 0 and module[at - 1] == "." else module
-
-
-def _matches(pattern: str, module: str) -> bool:
-    if pattern.startswith("re:"):
-        try:
-            return re.match(pattern[3:], module) is not None
-        except re.error:
-            return False
-    module, pattern = _tail(module), _tail(pattern)
-    return any(fnmatchcase(module, text) for text in (pattern, f"{pattern}.*", f"*.{pattern}"))
