@@ -241,6 +241,8 @@ class ModelSpec(Noun, frozen=True, kw_only=True):
     """Bytes of all tensors."""
     dtype: str
     """Scheme that most of the unquantised weights have, such as bf16."""
+    quantization: dict[str, object] | None = None
+    """The config's statement of quantisation as it is, or that of a file beside it; None: there is none."""
     provenance: str = ""
     """What the release says about how its weights were made, such as a conversion from another format."""
     sources: dict[str, str] = msgspec.field(default_factory=dict)

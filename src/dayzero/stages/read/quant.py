@@ -18,6 +18,8 @@ PLAIN = {"BF16": "bf16", "F16": "f16", "F32": "f32", "F64": "f64", "C64": "c64"}
 FLOAT8 = ("F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ")
 EXPONENTS = ("U8", "F8_E8M0")
 """dtypes of scales that are powers of two."""
+MX_GROUP = 32
+"""Values that share a scale in MX formats."""
 BYTES = ("U8", "I8", "F8_E8M0")
 """dtypes that may hold anything of 8 bits."""
 INDICES = ("BOOL", "I16", "U16")
@@ -57,7 +59,7 @@ def stored_as(group: TensorGroup, form: str, siblings: Siblings, config: Mapping
     if group.dtype in PLAIN:
         return Stored(PLAIN[group.dtype])
     if group.dtype in FLOAT8:
-        return Stored("mxfp8" if scale is not None and scale.dtype in EXPONENTS else "fp8")
+        return Stored("mxfp8" if scale is not None and _is_micro(group, scale) else "fp8")
     if group.dtype == "F4":
         return Stored(_fp4(scale))
     if group.dtype in WORD:
@@ -65,6 +67,13 @@ def stored_as(group: TensorGroup, form: str, siblings: Siblings, config: Mapping
     if group.dtype in BYTES:
         return _bytes(group, form, scale)
     return _index(group) if group.dtype in INDICES else Stored(group.dtype.lower())  # a float that has no group here
+
+
+def _is_micro(group: TensorGroup, scale: TensorGroup) -> bool:
+    """Whether each row has a power of two for every 32 values, as MX formats do; larger blocks are plain 8-bit floats
+    with rounded scales."""
+    rows, columns = group.shape[:-1], group.shape[-1] if group.shape else 0
+    return scale.dtype in EXPONENTS and scale.shape == (*rows, -(-columns // MX_GROUP))
 
 
 def _fp4(scale: TensorGroup | None) -> str:

@@ -37,8 +37,9 @@ def model_spec(name: str, config: object, tensors: TensorTable, *, config_name: 
     problems: list[str] = []
     if not tensors.count:
         tensors, problems = _estimate(stated, facts)
+    quantised = stated.table("quantization")
     parts = parts_of(tensors, Dims(facts["layers"], facts.get("expert_input", facts["hidden_size"]),
-                                   facts.get("experts", 0), stated.table("quantization")))  # fmt: skip
+                                   facts.get("experts", 0), quantised))  # fmt: skip
     tied = _tied(stated, parts)
     parts = _without_idle_head(parts) if tied else parts
     headers = [] if "families" in stated.sources else parts
@@ -63,7 +64,8 @@ def model_spec(name: str, config: object, tensors: TensorTable, *, config_name: 
         parameters=sum(part.family.parameters for part in used),
         parameters_text=sum(part.family.parameters for part in used if not part.role.in_tower),
         parameters_active=_active(used, tied, share), checkpoint_bytes=tensors.total_bytes,
-        dtype=_dtype(parts, stated), provenance=provenance, sources=stated.sources,
+        dtype=_dtype(parts, stated),
+        quantization=dict(quantised) if quantised is not None else None, provenance=provenance, sources=stated.sources,
         unknowns=(*_unknowns(stated, parts), *problems),
     )  # fmt: skip
 
