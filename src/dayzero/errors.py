@@ -1,5 +1,5 @@
-"""The errors that a user can cause. Anything else but an OSError, which the command line tells in the same two lines, is
-a bug and keeps its traceback.
+"""The errors that a user can cause. The command line tells an OSError in the same two lines; anything else is a bug and
+keeps its traceback.
 
     DayzeroError                 message (what is wrong) and hint (what to do); exit code 2
     ├── UsageError               an option, an argument or a combination of them

@@ -9,14 +9,15 @@ not possible with the reason, and what depends on it too.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from dayzero import __version__
-from dayzero.errors import ReleaseError, UsageError, did_you_mean
+from dayzero.errors import DayzeroError, ReleaseError, UsageError, did_you_mean
 from dayzero.job import Job, Options, Stage, make_stage, up_to_date
 from dayzero.progress import SILENT, Progress
 from dayzero.schema import (
@@ -104,11 +105,24 @@ def _report(job: Job) -> Bundle:
 
 def _file_identity(path: str | None) -> list[list[Any]]:
     """Name, size and time of change of every file that a local release or card consists of."""
-    root = Path(path or "")
-    if path is None or not root.exists():
+    if path is None or not os.path.exists(path):
         return [[path]]
-    files = sorted(root.rglob("*")) if root.is_dir() else [root]
-    return [[str(file), file.stat().st_size, file.stat().st_mtime_ns] for file in files if file.is_file()]
+    if not os.path.isdir(path):
+        return [_file_state(path)]
+    if not os.path.exists(os.path.join(path, "config.json")):  # no release: read says so, of whatever size it is
+        return [[path]]
+    files = sorted(os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names)
+    return [_file_state(file) for file in files]
+
+
+def _file_state(path: str) -> list[Any]:
+    """Name, size and time of change; for what cannot be looked at the name and why."""
+    name = os.fsencode(path).decode(errors="backslashreplace")
+    try:
+        status = os.stat(path)
+    except OSError as error:
+        return [name, str(error.strerror)]
+    return [name, status.st_size, status.st_mtime_ns]
 
 
 def _read_identity(job: Job) -> list[Any]:
@@ -116,12 +130,10 @@ def _read_identity(job: Job) -> list[Any]:
 
 
 def _target_identity(job: Job) -> list[str]:
-    """The file, and the machine: a target may say that this one is to be measured."""
-    try:
-        text = job.target.read_text(errors="replace")
-    except OSError:
-        text = ""  # resolve_target says what is wrong with it
-    return [text, platform.node(), platform.machine(), str(os.cpu_count())]
+    """The file, and the machine: a target may say that this one is to be measured. Raises TargetError."""
+    from dayzero.resolve import read_target
+
+    return [read_target(job.target).decode(errors="replace"), platform.node(), platform.machine(), str(os.cpu_count())]
 
 
 STAGES: tuple[Stage, ...] = (
@@ -159,7 +171,7 @@ def report_path(job: Job) -> Path:
 def open_job(source: str, target: Path | str, *, runs: Path | str = "runs", options: Options | None = None,
              progress: Progress = SILENT) -> Job:
     """A job in `runs/<release>@<target>/`. Nothing is read or written yet."""
-    name = Path(source).resolve().name if Path(source).exists() else source.replace("/", "__")
+    name = Path(source).resolve().name if os.path.exists(source) else source.replace("/", "__")
     folder = Path(runs) / f"{name.removesuffix('.toml')}@{Path(target).stem}"
     return Job(source=source, target=Path(target), folder=RunDirectory(folder, __version__),
                options=options or Options(), progress=progress)
@@ -186,7 +198,8 @@ def advance(job: Job, upto: str | None = None, *, from_stage: str | None = None,
     wanted = _closure([last]) if last else {stage.name for stage in STAGES}
     first = stage_named(from_stage).number if from_stage else None
     alone = stage_named(only).name if only else None
-    with job.folder.lock():
+    _refuse_absent(job)
+    with _held(job):
         for stage in STAGES:
             if stage.name in wanted:
                 anew = stage.name == alone or (first is not None and stage.number >= first)
@@ -196,6 +209,28 @@ def advance(job: Job, upto: str | None = None, *, from_stage: str | None = None,
             else:
                 _keep(job, stage)
     return job
+
+
+def _refuse_absent(job: Job) -> None:
+    """A release that is not here and has not the form of a hub id is refused before anything is measured or run."""
+    from dayzero.stages.read import read
+
+    for source in (job.source, job.options.reference):
+        if source and not os.path.exists(source) and source.count("/") != 1:
+            read(source)  # it says what is wrong
+
+
+@contextlib.contextmanager
+def _held(job: Job) -> Iterator[None]:
+    """The lock of the run directory. A new one keeps nothing when the release could not be read."""
+    new = not os.path.exists(job.folder.path)
+    with job.folder.lock():
+        try:
+            yield
+        except DayzeroError:
+            if new and "read" not in job.made:
+                job.folder.clear()
+            raise
 
 
 def _keep(job: Job, stage: Stage) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +13,7 @@ import tomli_w
 
 from dayzero.data.devices import FP8_DIALECTS, LOCAL, device
 from dayzero.data.engines import resolve_engine
-from dayzero.errors import LayoutError, TargetError, did_you_mean
+from dayzero.errors import LayoutError, ReleaseError, TargetError, did_you_mean
 from dayzero.schema import Cluster, Device, Layout, Link, Target, TargetRequest, Workload
 from dayzero.schema.store import write_atomic
 from dayzero.schema.target import (
@@ -26,6 +25,7 @@ from dayzero.schema.target import (
     ReleaseRequest,
     WorkloadRequest,
 )
+from dayzero.stages.read.folder import read_bounded
 
 DEFAULT_WORKLOAD = "default (docs/numbers.md)"
 _EXAMPLES = "the files in examples/targets show what a target looks like"
@@ -34,6 +34,9 @@ _MOST = 2**50
 """Larger numbers than this are typing errors: it is a petabyte, or a quadrillion tokens."""
 _MOST_DEVICES = 2**20
 """Likewise for the devices of a cluster."""
+_MOST_INTEGER = 2**63 - 1
+"""What JSON of 64-bit integers holds."""
+_FILE_LIMIT = 2**20
 _TABLES: dict[str, type[msgspec.Struct]] = {
     "": TargetRequest, "release": ReleaseRequest, "cluster": ClusterRequest, "cluster.device": DeviceRequest,
     "cluster.device.links": LinkRequest, "cluster.network": LinkRequest, "engine": EngineRequest,
@@ -71,12 +74,18 @@ def local_target(layouts: Sequence[Layout], folder: Path) -> Path:
     return path
 
 
+def read_target(path: Path) -> bytes:
+    """The content of a target file. Raises TargetError unless it is a readable regular file of at most 1 MiB."""
+    try:
+        return read_bounded(path, _FILE_LIMIT, str(path))
+    except ReleaseError as error:
+        raise TargetError(f"cannot read the target: {error.message}", _EXAMPLES) from None
+
+
 def _parse(path: Path) -> TargetRequest:
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise TargetError(f"cannot read the target {path}: {error.strerror}", _EXAMPLES) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        content = tomllib.loads(read_target(path).decode())
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits is a ValueError too
         raise TargetError(f"{path} is not TOML: {error}", _EXAMPLES) from None
     for key in content.keys() - set(_keys("")):
         raise _unknown(path, key, "")
@@ -84,6 +93,8 @@ def _parse(path: Path) -> TargetRequest:
         raise TargetError(f"{path} has no [cluster]", "add [cluster] with device = ... and devices_per_node = ...")
     try:
         return msgspec.convert(content, TargetRequest)
+    except RecursionError:
+        raise TargetError(f"{path} nests its tables too deep", _EXAMPLES) from None
     except msgspec.ValidationError as error:
         raise _explain(path, str(error)) from None
 
@@ -127,11 +138,14 @@ def _numbers(value: Any, place: str) -> Iterator[tuple[str, float]]:
 
 def _check_numbers(path: Path, request: TargetRequest) -> None:
     for key, value in _numbers(request, ""):
+        if isinstance(value, int) and abs(value) > _MOST_INTEGER:
+            raise TargetError(f"{path}: {key} is not a sensible number: it has more than 64 bits",
+                              f"give a value up to {_MOST:.3g}")
         if key.startswith(("engine.", "layout.")):  # any number is possible there; Layout checks its own
             continue
         rate = key.startswith("cluster.device.flops") or key.endswith("bandwidth")
         most = 1e21 if rate else _MOST
-        if not math.isfinite(value) or value < 0 or value > most:
+        if not 0 <= value <= most:  # nan is not either
             raise TargetError(f"{path}: {key} = {value} is not a sensible number", f"give a value from 0 to {most:.3g}")
         if value == 0 and not key.endswith(_ZERO_IS_FINE):
             raise TargetError(f"{path}: {key} = 0", "give a value above 0, or leave it out")

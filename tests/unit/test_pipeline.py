@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
-from dayzero.errors import UsageError
+from dayzero.errors import DayzeroError, ReleaseError, UsageError
 from dayzero.job import Job, Options
-from dayzero.pipeline import STAGES, adapt, advance, failed, open_job, results
-from dayzero.schema import Plan
+from dayzero.pipeline import STAGES, _file_identity, adapt, advance, failed, open_job, results
+from dayzero.schema import Device, Plan, digest
 
 TARGET = '[cluster]\ndevice = "h200"\ndevices_per_node = 1\n'
+LOCAL = TARGET.replace("h200", "local")
+HOST = Device(name="local", vendor="", arch="", memory_bytes=10**10, memory_bandwidth=1e10, flops={"f32": 1e11})
 
 
 @pytest.fixture
@@ -95,3 +98,37 @@ def test_the_library_call(tmp_path: Path, root: Path) -> None:
     outcome = adapt(str(root / "examples/cards/kimi-k3.toml"), tmp_path / "eight.toml", runs=tmp_path / "runs")
     assert isinstance(outcome.plan, Plan) and outcome.plan.best is None
     assert failed(outcome) == ["preflight found errors", "no layout fits"]
+
+@pytest.mark.parametrize("source", ["nowhere", "no/such/folder", "nowhere.toml", "x" * 5000, "/"])
+def test_an_absent_release_leaves_nothing(source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether it is refused at once or, like a folder that is no release, after this machine was measured."""
+    monkeypatch.setattr("dayzero.backends.measure_host", lambda ranks, progress: HOST)
+    (tmp_path / "here.toml").write_text(LOCAL)
+    with pytest.raises(DayzeroError):
+        adapt(source, tmp_path / "here.toml", runs=tmp_path / "a" / "runs")
+    assert [path.name for path in tmp_path.iterdir()] == ["here.toml"]
+
+
+def test_an_absent_reference_is_refused_before_anything_is_made(job: Job) -> None:
+    job.options = Options(reference="nowhere")
+    with pytest.raises(ReleaseError, match="nowhere"):
+        advance(job)
+    assert not job.folder.path.exists()
+
+
+def test_a_release_may_hold_files_that_cannot_be_looked_at(tmp_path: Path) -> None:
+    release = tmp_path / "release"
+    release.mkdir()
+    (release / "config.json").write_text("{}")
+    (release / os.fsdecode(b"\xff")).write_text("")
+    (release / "loop").symlink_to("loop")
+    digest(_file_identity(str(release)))
+    assert [len(state) for state in _file_identity(str(release))] == [3, 2, 3]
+    before = _file_identity(str(release))
+    (release / "config.json").write_text("{ }")
+    assert _file_identity(str(release)) != before
+
+
+def test_a_folder_without_a_config_is_not_searched(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert _file_identity(str(tmp_path)) == [[str(tmp_path)]]

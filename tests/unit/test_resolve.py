@@ -88,6 +88,13 @@ def test_a_target_for_layouts_on_this_machine(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("text", "message", "hint"), [
     ("[cluster\n", "is not TOML", "examples/targets"),
     ("\xff", "is not TOML", ""),
+    (f"x = {'[' * 5000}{']' * 5000}\n", "is not TOML", ""),
+    (f"{H200}nodes = {'9' * 5000}\n", "is not TOML", ""),
+    (f"{H200}nodes = {'9' * 400}\n", "nodes is not a sensible number", "give"),
+    (f"{H200}nodes = 0x{'f' * 5000}\n", "nodes is not a sensible number", "give"),
+    (f"{H200}[engine.limits]\nexperts = {'9' * 30}\n", "limits.experts is not a sensible number", "give"),
+    (f"{H200}[layout]\ntp = {'9' * 400}\n", "layout.tp is not a sensible number", "give"),
+    (f"{H200}[engine.config_defaults]\nx = {{y = [0x{'f' * 30}]}}\n", "config_defaults.x.y is not a sensible", "give"),
     ("[workload]\nconcurrency = 1\n", "has no [cluster]", "devices_per_node"),
     ("[clutser]\ndevice = 'h200'\n", "unknown key 'clutser'", 'did you mean "cluster"?'),
     (H200 + "devices_per_nod = 2\n", "unknown key 'devices_per_nod' in [cluster]", 'did you mean "devices_per_node"?'),
@@ -129,7 +136,7 @@ def test_mistakes(resolve, text: str, message: str, hint: str) -> None:
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    for path in (tmp_path / "absent.toml", tmp_path):
+    for path in (tmp_path / "absent.toml", tmp_path, Path("/dev/zero"), Path("x" * 5000)):
         with pytest.raises(TargetError, match="cannot read the target"):
             resolve_target(path)
     binary = tmp_path / "binary.toml"

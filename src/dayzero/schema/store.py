@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +17,7 @@ from dayzero.errors import StoreError
 from .base import SCHEMA_VERSION, Noun, digest, from_json, to_json
 
 T = TypeVar("T")
-_LOCK = ".lock"
+_LOCK, _TRIES = ".lock", 20
 Status = Literal["done", "failed", "not_possible"]
 
 
@@ -82,7 +81,10 @@ def write_atomic(path: Path, data: bytes) -> None:
 
 
 def write_bundle(folder: Path, files: dict[str, str]) -> None:
-    """Write {path: text} below `folder`, each file atomically. Raises StoreError for a path that leaves it."""
+    """Write {path: text} below `folder`, each file atomically. Raises StoreError for a path that leaves it, and for a
+    folder that is a link to another place."""
+    if folder.is_symlink():
+        raise StoreError(f"{folder} is a symbolic link", "remove the link; nothing was written behind it")
     root = folder.resolve()
     for name, text in files.items():
         path = (folder / name).resolve()
@@ -126,20 +128,47 @@ class RunDirectory:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the directory. Raises StoreError when another process has it."""
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            handle = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
-        except OSError as error:
-            raise StoreError(f"cannot use {self.path}: {error.strerror}", "choose another folder with --runs") from None
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(handle)
-            raise StoreError(f"another process is using {self.path}", "wait for it, or use another --runs") from None
+        """Hold the directory. Raises StoreError when another process has it. A lock ends with the process that has it.
+
+        A directory that the block made and left without an artifact is removed, with the folders made for it.
+        """
+        absent = [folder for folder in (self.path, *self.path.parents) if not os.path.exists(folder)]
+        handle = self._take()
         try:
             yield
         finally:
-            if os.listdir(self.path) == [_LOCK]:  # a wrong request leaves nothing
-                shutil.rmtree(self.path)
+            with contextlib.suppress(OSError):
+                if os.listdir(self.path) == [_LOCK]:  # a wrong request leaves nothing
+                    os.unlink(self.path / _LOCK)
+                    for folder in absent or [self.path]:
+                        os.rmdir(folder)
             os.close(handle)
+
+    def _take(self) -> int:
+        """The open and locked file of the lock. One that had it may be removing the directory: then try again."""
+        lock, again = self.path / _LOCK, _TRIES
+        while True:
+            again -= 1
+            handle = None
+            try:
+                self.path.mkdir(parents=True, exist_ok=True)
+                handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.path.samestat(os.fstat(handle), os.stat(lock)):
+                    held, handle = handle, None
+                    return held
+            except BlockingIOError:
+                raise StoreError(f"another process is using {self.path}",
+                                 "wait for it, or use another --runs") from None
+            except OSError as error:
+                if not again or not isinstance(error, FileNotFoundError):
+                    raise StoreError(f"cannot use {self.path}: {error.strerror}",
+                                     "choose another folder with --runs") from None
+            finally:
+                if handle is not None:
+                    os.close(handle)
+
+    def clear(self) -> None:
+        """Remove all artifacts."""
+        for path in self.path.glob("*.json"):
+            path.unlink()

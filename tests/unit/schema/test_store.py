@@ -78,3 +78,57 @@ def test_only_one_process_at_a_time(tmp_path: Path) -> None:
     other = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True)
     assert other.stdout == "got it\n"
     assert list(tmp_path.parent.glob(tmp_path.name)) == []  # nothing was written, nothing is left
+
+
+def test_a_lock_is_of_the_file_that_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One process removes the directory between another's opening of the lock file and its lock."""
+    folder, flock, removed = RunDirectory(tmp_path / "runs" / "m@t", "0"), store.fcntl.flock, []
+
+    def late(handle: int, how: int) -> None:
+        if not removed:
+            removed.append(handle)
+            (folder.path / ".lock").unlink()
+            folder.path.rmdir()
+        flock(handle, how)
+
+    monkeypatch.setattr(store.fcntl, "flock", late)
+    with folder.lock():
+        assert removed and (folder.path / ".lock").exists()
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_lock_of_a_dead_process_is_free(tmp_path: Path) -> None:
+    code = ("import os, signal, sys; from pathlib import Path; from dayzero.schema.store import RunDirectory\n"
+            "with RunDirectory(Path(sys.argv[1]), '0').lock(): os.kill(os.getpid(), signal.SIGKILL)")
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "m@t")], check=False)
+    assert (tmp_path / "m@t" / ".lock").exists()
+    with RunDirectory(tmp_path / "m@t", "0").lock():
+        saved(RunDirectory(tmp_path / "m@t", "0"))
+    assert (tmp_path / "m@t" / "5-plan.json").exists()
+
+
+def test_a_bundle_does_not_follow_a_link(tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "bundle").symlink_to(tmp_path / "outside")
+    with pytest.raises(StoreError, match="symbolic link"):
+        write_bundle(tmp_path / "bundle", {"plan.json": "text"})
+    assert not list((tmp_path / "outside").iterdir())
+
+
+@pytest.mark.parametrize("broken", ["link", "file", "long", "gone"])
+def test_a_place_that_cannot_be_a_run_directory(broken: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "m@t"
+    if broken == "link":
+        path.mkdir()
+        (path / ".lock").symlink_to("no/where")
+    elif broken == "file":
+        path.write_text("")
+    elif broken == "long":
+        path = tmp_path / ("m" * 300)
+    else:
+        (tmp_path / "gone").mkdir()
+        monkeypatch.chdir(tmp_path / "gone")
+        (tmp_path / "gone").rmdir()
+        path = Path("runs/m@t")
+    with pytest.raises(StoreError, match="cannot use"), RunDirectory(path, "0").lock():
+        pass
