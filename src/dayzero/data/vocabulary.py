@@ -115,6 +115,26 @@ class Quantisation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Blocks that it applies to; empty: every matrix that is not excluded."""
 
 
+class Gated(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """[gated]: activations that come with a gate."""
+
+    keys: list[str]
+    """Config keys that state the activation."""
+    values: list[str]
+    """Activations."""
+
+
+class Parts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """[[parts]]: what the layers of some kinds hold."""
+
+    kinds: list[str]
+    """Kinds of attention or of feed-forward block."""
+    needs: list[str]
+    """Roles joined by `|`, of which one has to be there."""
+    gate: str = ""
+    """The same, for a block whose activation is one that comes with a gate; empty: none."""
+
+
 class Vocabulary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """vocabulary.toml"""
 
@@ -130,6 +150,10 @@ class Vocabulary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Feed-forward weights."""
     roles: list[RoleWords]
     """All other weights."""
+    gated: Gated
+    """Activations that come with a gate."""
+    parts: list[Parts]
+    """What layers hold."""
 
 
 class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -205,3 +229,13 @@ def vocabulary() -> Vocabulary:
 def blocks() -> Blocks:
     """The standard blocks and formats."""
     return _load("blocks.toml", Blocks)
+
+
+def spellings(role: str) -> list[str]:
+    """What the last segment of a weight's name is for a role: fnmatch patterns. `norm.final` is spelled like `norm`."""
+    place, _, matrix = role.partition(".")
+    words = vocabulary().feed_forward
+    if place in words.places and matrix in words.matrices:
+        return words.matrices[matrix].words
+    return [word for entry in vocabulary().roles if entry.role in (role, role.removesuffix(".final"))
+            for word in entry.words]

@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+import msgspec
+
 from dayzero.schema import Finding, WeightFamily
 
+from .parts import absent_parts
 from .rule import Case, rule
 from .tensors import Place, name
 
@@ -29,7 +32,9 @@ def weights_missing(case: Case) -> Iterator[Finding]:
 
     ## What
     The index names a tensor that its shard does not hold; or a layer lacks what nearly all layers of its kind have; or
-    an expert lacks a matrix; or there is no embedding, or no output head although it is not tied to the embedding.
+    an expert lacks a matrix; or no tensor at all is recognised as a part that the model cannot be without: embedding,
+    output head (unless it is tied), norms, the matrices of attention, feed-forward blocks, experts and router. It is a
+    warning where tensors at the same place have names that may be a new spelling.
 
     ## Why
     Engines fill what is missing with zeros or random values, with no more than a warning among thousands of lines.
@@ -45,7 +50,7 @@ def weights_missing(case: Case) -> Iterator[Finding]:
     yield from _not_where_listed(case)
     if case.target.partial or case.release.missing_shards:
         return
-    yield from _no_ends(case)
+    yield from _absent(case)
     for layer in case.patterns.empty_layers():
         yield _missing(f"layers.{layer}", f"layer {layer} has no tensors at all", layer=layer)
     empty = set(case.patterns.empty_layers())
@@ -71,13 +76,16 @@ def _not_where_listed(case: Case) -> Iterator[Finding]:
             yield _missing(tensor, f"the index lists {tensor} in {file}, which does not hold it", file=file)
 
 
-def _no_ends(case: Case) -> Iterator[Finding]:
-    roles = {family.role for family in case.model.families}
-    if "embedding" not in roles:
-        yield _missing("embedding", "no tensor is recognised as the input embedding")
-    if "head" not in roles and not case.model.tied_embeddings:
-        yield _missing("head", "there is no output head, and the config does not tie it to the embedding",
-                       "set tie_word_embeddings in the config, or fetch the shards again")
+def _absent(case: Case) -> Iterator[Finding]:
+    for part in absent_parts(case.release):
+        subject = part.role
+        named = f"; nothing recognises {', '.join(part.strange[:3])}" if part.strange else ""
+        hint = "compare the names of the tensors with those of a model of the same kind" if part.strange else _AGAIN
+        if part.role == "head" and not part.strange:
+            hint = "set tie_word_embeddings in the config, or fetch the shards again"
+        finding = _missing(subject, f"no tensor of {part.where} is recognised as {part.role}{named}", hint,
+                           unrecognised=list(part.strange))
+        yield finding if part.certain else msgspec.structs.replace(finding, severity="warning")
 
 
 @rule("weights-shape")

@@ -62,6 +62,54 @@ def test_facts_by_hand(check) -> None:
     assert facts["bytes_per_device"]["weights"] == facts["checkpoint_bytes"]
 
 
+def _without(tensors: tiny.Tensors, part: str, new: str | None = None) -> tiny.Tensors:
+    """Every tensor with `part` in its name is called otherwise, or gone."""
+    return {name.replace(part, new) if new else name: what for name, what in tensors.items()
+            if new or part not in name}
+
+
+@pytest.mark.parametrize(("part", "role"), [
+    ("model.norm", "norm.final"), ("model.embed_tokens", "embedding"), ("input_layernorm", "norm"),
+    ("q_proj", "attention.q"), ("k_proj", "attention.k"), ("v_proj", "attention.v"), ("o_proj", "attention.o"),
+    ("gate_proj", "mlp.gate"), ("up_proj", "mlp.up"), ("down_proj", "mlp.down")])
+def test_a_family_that_no_layer_has(check, part: str, role: str) -> None:
+    config = {**tiny.CONFIG, "hidden_act": "silu"}
+    assert told(check(tiny.dense_tensors(), config)) == set()
+    assert ("error", "weights-missing", role) in told(check(_without(tiny.dense_tensors(), part), config))
+
+
+@pytest.mark.parametrize(("part", "role"), [
+    ("mlp.gate.", "router"), ("up_proj", "experts.up"), ("down_proj", "experts.down"), ("gate_proj", "experts.gate")])
+def test_a_family_that_no_layer_with_experts_has(check, part: str, role: str) -> None:
+    found = check(_without(tiny.expert_tensors(), part), {**tiny.EXPERT_CONFIG, "hidden_act": "silu"})
+    assert ("error", "weights-missing", role) in told(found)
+
+
+def test_a_block_need_not_have_a_gate(check) -> None:
+    """Only activations that come with one say so."""
+    tensors = _without(tiny.dense_tensors(), "gate_proj")
+    assert told(check(tensors, {**tiny.CONFIG, "hidden_act": "relu2"})) == set()
+
+
+@pytest.mark.parametrize(("old", "new", "severity", "role"), [
+    ("model.norm", "model.nrm", "error", "norm.final"), ("q_proj", "qq_proj", "error", "attention.q"),
+    ("q_proj", "seeker", "warning", "attention.q"), ("model.norm", "model.calm", "warning", "norm.final"),
+    ("post_attention_layernorm", "calm", "warning", "norm"), ("input_layernorm", "calm", "error", "norm")])
+def test_a_family_of_another_name(check, old: str, new: str, severity: str, role: str) -> None:
+    """A slip of the pen is an error; a word that is like none that is known may be a new spelling."""
+    found = check(_without(tiny.dense_tensors(), old, new))
+    (finding,) = (each for each in found.findings if each.rule == "weights-missing")
+    assert (finding.severity, finding.subject) == (severity, role)
+    assert new in finding.message and new in finding.facts["unrecognised"][0]
+
+
+def test_layers_without_a_projection_beside_others_that_have_it(check) -> None:
+    """Some models use one layer's keys and values in several."""
+    tensors = {name: what for name, what in tiny.dense_tensors().items()
+               if not (name.split(".")[2:3] in (["6"], ["7"], ["8"], ["9"]) and "v_proj" in name)}
+    assert told(check(tensors)) == set()
+
+
 def test_a_missing_file(check, tmp_path: Path) -> None:
     check(tiny.dense_tensors())
     (tmp_path / "release" / "model-00002-of-00002.safetensors").unlink()
