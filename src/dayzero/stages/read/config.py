@@ -5,9 +5,11 @@ What nothing here understands is listed, not dropped: see `Config.unknown_keys`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from fnmatch import fnmatchcase
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from fnmatch import translate
 from functools import cache
+from itertools import islice
 from typing import Any, NoReturn
 
 from dayzero.data.vocabulary import vocabulary
@@ -18,6 +20,8 @@ LIMIT = 1 << 40
 DEEPEST = 32
 """Tables inside tables; real configs have five."""
 LIMITS = {"layers": 100_000, "experts": 1_000_000}
+MOST_UNKNOWN = 1000
+"""Keys that are listed one by one; a model has a few hundred in all."""
 
 Table = Mapping[str, Any]
 
@@ -129,24 +133,45 @@ class Config:
         words = vocabulary().config
         skip = {*words.towers, *words.text}
         known = {spelling for spellings in _spellings().values() for spelling in spellings}
-        patterns = [pattern for group in words.known.values() for pattern in group]
-        unknown = []
+        plain = _plain_keys().fullmatch
+        unknown: dict[str, None] = {}
         for path, table in self._tables:
-            for key, value in _leaves(table, skip, patterns):
-                names = (key, key.rpartition(".")[2])
-                plain = key in known or any(fnmatchcase(name, pattern) for name in names for pattern in patterns)
-                if value is not None and not plain:
-                    unknown.append(path + key)
-        return tuple(dict.fromkeys(unknown))
+            for key, value in _leaves(table, skip, plain):
+                if value is not None and key not in known and not plain(key) and not plain(key.rpartition(".")[2]):
+                    unknown[path + key] = None
+        listed = [printable(key) for key in islice(unknown, MOST_UNKNOWN)]
+        return (*listed, *([f"{len(unknown) - len(listed)} more keys"] if len(unknown) > len(listed) else []))
 
     def note(self, fact: str, source: str) -> None:
         """Say where a fact is from that was not read from the config."""
         self.sources[fact] = source
 
     def _wrong(self, path: str, value: object, expected: str) -> NoReturn:
-        shown = repr(value) if len(repr(value)) < 60 else repr(value)[:57] + "..."
-        raise ReleaseError(f"{self.name}: {path} is {shown}, not {expected}",
+        raise ReleaseError(f"{self.name}: {path} is {shortened(value)}, not {expected}",
                            "correct the config, or download it again")
+
+
+def shortened(value: object) -> str:
+    """A value for a message: one line of at most 60 characters."""
+    if type(value) is int and value.bit_length() > 64:
+        return f"a number of {value.bit_length()} bits"
+    try:
+        shown = repr(value)
+    except ValueError:  # it holds a number of so many digits that Python refuses to write it
+        return f"a {type(value).__name__}"
+    return shown if len(shown) < 60 else shown[:57] + "..."
+
+
+def printable(text: str) -> str:
+    """Somebody else's text for a list: one line of at most 200 characters."""
+    cut = text if len(text) <= 200 else text[:197] + "..."
+    return cut if cut.isprintable() else ascii(cut)[1:-1]
+
+
+@cache
+def _plain_keys() -> re.Pattern[str]:
+    """Keys that need no attention."""
+    return re.compile("|".join(translate(pattern) for group in vocabulary().config.known.values() for pattern in group))
 
 
 @cache
@@ -184,13 +209,13 @@ def _lookup(table: Table, spelling: str) -> Any:
     return value
 
 
-def _leaves(table: Table, skip: frozenset[str] | set[str] = frozenset(), opaque: list[str] | None = None,
+def _leaves(table: Table, skip: Collection[str] = (), opaque: Callable[[str], object] | None = None,
             path: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted keys with their values. Tables named in `skip` are left out, those that match `opaque` are one leaf."""
+    """Dotted keys with their values. Tables named in `skip` are left out, those whose key is `opaque` are one leaf."""
     for key, value in table.items():
         if isinstance(value, Mapping) and key in skip:
             continue
-        if isinstance(value, Mapping) and not any(fnmatchcase(key, pattern) for pattern in opaque or ()):
+        if isinstance(value, Mapping) and not (opaque and opaque(key)):
             yield from _leaves(value, skip, opaque, f"{path}{key}.")
         else:
             yield f"{path}{key}", value

@@ -6,14 +6,18 @@ where they show it: a latent key/value projection, a linear attention's decay, r
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import cycle, islice
 from typing import Any
 
 from dayzero.data.vocabulary import vocabulary
 from dayzero.errors import ReleaseError
 
-from .config import Config
+from .config import LIMITS, Config, printable, shortened
 from .facts import Facts
+
+_NUMBERS = re.compile(r" *[0-9]{1,9} *(?:, *[0-9]{1,9} *)*(?:, *)?")
 
 Evidence = dict[int, frozenset[str]]
 """Layer -> kinds that its tensors show: latent, linear, attention (of any other kind), experts, dense."""
@@ -37,8 +41,8 @@ def attention_kinds(config: Config, facts: Facts, evidence: Evidence) -> list[st
 
 def feed_forward_kinds(config: Config, facts: Facts, evidence: Evidence) -> list[str]:
     """dense, experts or none for each layer."""
-    kinds = ["experts" if layer in _expert_layers(config, facts) else "dense" for layer in range(facts["layers"])] \
-        if "experts" in facts else ["dense"] * facts["layers"]
+    routed = _expert_layers(config, facts) if "experts" in facts else frozenset()
+    kinds = ["experts" if layer in routed else "dense" for layer in range(facts["layers"])]
     kinds = _single_stated(config, facts["layers"]) or kinds
     single = _single_blocks(evidence, facts["layers"])
     for layer in range(facts["layers"]):
@@ -110,7 +114,7 @@ def _words(config: Config, found: tuple[Any, str], layers: int, known: Mapping[s
     config.note(path.rpartition(".")[2], f"{config.name}: {path}")
     unknown = sorted({str(word) for word in words if str(word) not in known})
     if unknown:
-        config.unclear.append(f"{path}: {', '.join(unknown[:5])} (taken for {usual})")
+        config.unclear.append(f"{path}: {', '.join(map(printable, unknown[:5]))} (taken for {usual})")
     return [known.get(str(word), usual) for word in words[:layers]]
 
 
@@ -143,11 +147,12 @@ def _windowed(config: Config, facts: Facts) -> list[str]:
     if found is not None:
         pattern, path = found
         config.note("layer_types", f"{config.name}: {path}")
-        if isinstance(pattern, int) and pattern > 0:
+        if type(pattern) is int and 0 < pattern <= LIMITS["layers"]:
             return ["full" if (layer + 1) % pattern == 0 else "sliding" for layer in range(layers)]
         if isinstance(pattern, (list, str)) and pattern:
-            return _words(config, ((list(pattern) * layers)[:layers], path), layers, vocabulary().config.layer_types)
-        raise ReleaseError(f"{config.name}: {path} is {pattern!r}, not a step or a pattern", "correct the config")
+            return _words(config, (list(islice(cycle(pattern), layers)), path), layers, vocabulary().config.layer_types)
+        raise ReleaseError(f"{config.name}: {path} is {shortened(pattern)}, not a step or a pattern",
+                           "correct the config")
     first = facts.get("window_layers", 0) if facts.get("use_window") else 0
     return ["sliding" if layer >= first else "full" for layer in range(layers)]
 
@@ -158,9 +163,9 @@ def _indices(config: Config, fact: str) -> list[int]:
     if found is None:
         return []
     value, path = found
-    if isinstance(value, str) and value.replace(",", "").replace(" ", "").isdigit():
+    if isinstance(value, str) and _NUMBERS.fullmatch(value):
         value = [int(item) for item in value.split(",") if item.strip()]
-    if not isinstance(value, list) or not all(type(item) is int and item >= 0 for item in value):
+    if not isinstance(value, list) or not all(type(item) is int and 0 <= item <= LIMITS["layers"] for item in value):
         raise ReleaseError(f"{config.name}: {path} is not a list of layer numbers", "correct the config")
     config.note(fact, f"{config.name}: {path}")
     return list(value)
@@ -192,10 +197,10 @@ def _step(config: Config, fact: str) -> int | list[Any]:
     if found is None:
         return 1
     value, path = found
-    if isinstance(value, list) or (type(value) is int and value >= 0):
+    if isinstance(value, list) or (type(value) is int and 0 <= value <= LIMITS["layers"]):
         config.note(fact, f"{config.name}: {path}")
         return value or 1
-    raise ReleaseError(f"{config.name}: {path} is {value!r}, not a step or a list", "correct the config")
+    raise ReleaseError(f"{config.name}: {path} is {shortened(value)}, not a step or a list", "correct the config")
 
 
 def _single_blocks(evidence: Evidence, layers: int) -> bool:
