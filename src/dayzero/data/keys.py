@@ -125,3 +125,11 @@ def stated(raw: Table, names: list[str]) -> Iterator[tuple[str, str, Any]]:
             if value is not None:
                 yield name, f"{path}{name}", value
                 break
+
+
+def rotates_nothing(raw: Table) -> bool:
+    """Whether the config says that there are no rotary positions."""
+    words = keys().rope
+    if any(value is True for _, _, value in stated(raw, words.none)):
+        return True
+    return any(value in words.no_rotation for _, _, value in stated(raw, words.position_types))

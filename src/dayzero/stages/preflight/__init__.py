@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from dayzero.schema import Findings, Release, Target
 
-from . import config, engine, files, layouts, memory, weights  # noqa: F401  (each registers its rules)
+from . import (  # noqa: F401  (each registers its rules)
+    code,
+    config,
+    coverage,
+    engine,
+    files,
+    keys,
+    layouts,
+    memory,
+    mtp,
+    rope,
+    weights,
+)
 from .facts import facts
 from .rule import RULES, Case, Rule
 from .tables import findings_table, rules_table

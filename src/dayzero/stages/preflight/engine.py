@@ -11,7 +11,8 @@ from dayzero.schema import Finding
 from .rule import Case, rule
 
 CHECKED = ("name", "version", "kv_replication", "redundant_experts", "head_padding", "block_padding", "vision",
-           "speculative", "declares")
+           "speculative", "declares", "transformers", "supported_since", "removed_in", "param_dtype",
+           "config_reads", "config_defaults", "rope_layout")
 """Facts of [engine] that some rule or the memory model reads."""
 
 

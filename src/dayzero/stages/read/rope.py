@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from dayzero.data.keys import Table, keys, stated
+from dayzero.data.keys import Table, keys, rotates_nothing, stated
 from dayzero.data.vocabulary import vocabulary
 from dayzero.schema import Rope
 
@@ -40,14 +40,6 @@ def ropes(config: Config, kinds: Iterable[str]) -> dict[str, Rope]:
             found[kind] = rope
             config.note(f"rope.{kind}", f"{config.name}: {rope.base_key or rope.table}")
     return found
-
-
-def rotates_nothing(raw: Table) -> bool:
-    """Whether the config says that there are no rotary positions."""
-    words = keys().rope
-    if any(value is True for _, _, value in stated(raw, words.none)):
-        return True
-    return any(value in words.no_rotation for _, _, value in stated(raw, words.position_types))
 
 
 def _table(raw: Table) -> tuple[str, Table, dict[str, tuple[str, Table]]]:
