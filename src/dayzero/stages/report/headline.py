@@ -8,6 +8,8 @@ from dayzero.schema import Candidate, Estimate, Noun, Results, StageResult, Targ
 from dayzero.units import format_bytes, format_interval
 
 Tone = Literal["good", "warn", "bad", "none"]
+OF_RELEASE = ("file-", "weights-", "scale-", "config-", "quant-config-")
+"""What the names of rules begin with that are about the release alone, whatever the layout and the engine."""
 
 
 class Answer(Noun, frozen=True, kw_only=True):
@@ -93,6 +95,13 @@ def _errors(results: Results) -> int:
     return sum(finding.severity == "error" for finding in results.findings.findings) if results.findings else 0
 
 
+def _wrong(results: Results) -> str:
+    """That something is wrong with the release itself, so that no check can prove it; empty when nothing is known."""
+    found = [finding for finding in (results.findings.findings if results.findings else ())
+             if finding.severity == "error" and finding.rule.startswith(OF_RELEASE)]
+    return f"the release itself is not right: {found[0].rule} {found[0].subject}" if found else ""
+
+
 def _sentence(results: Results) -> tuple[Tone, str]:
     name, cluster, plan = results.release.name, cluster_text(results.target), results.plan
     if plan is None:
@@ -113,9 +122,11 @@ def _sentence(results: Results) -> tuple[Tone, str]:
     verdict = results.verdict
     if verdict is None:
         return "warn", f"{fits} and runs ({ran}); it was not checked ({why_not(results, 'check')})."
+    agree = f"{len(verdict.checks)} of {len(verdict.checks)} checks pass against {verdict.reference}"
+    if verdict.passed and (wrong := _wrong(results)):
+        return "bad", f"{fits} and runs ({ran}), and {agree}, but nothing is proven: {wrong}."
     if verdict.passed:
-        return "good", (f"{fits}, runs ({ran}), and is proven to be {_compared(results)}: {len(verdict.checks)} of "
-                        f"{len(verdict.checks)} checks pass against {verdict.reference}.")
+        return "good", (f"{fits}, runs ({ran}), and is proven to be {_compared(results)}: {agree}.")
     first = verdict.first_divergence
     where = f": it first diverges at {first.place} ({first.layout})" if first else ""
     return "bad", f"{fits} and runs ({ran}), but what runs is not {_compared(results)}{where}."
@@ -185,5 +196,7 @@ def _proven(results: Results) -> Answer:
     if verdict is None:
         return Answer(question=question, answer="not checked", detail=why_not(results, "check"), tone="none")
     passed, total = sum(check.passed for check in verdict.checks), len(verdict.checks)
+    if verdict.passed and (wrong := _wrong(results)):
+        return Answer(question=question, answer="no", detail=wrong, tone="bad")
     return Answer(question=question, answer="yes" if verdict.passed else "no", tone="good" if verdict.passed else "bad",
                   detail=f"{passed} of {total} checks pass against {verdict.reference}")

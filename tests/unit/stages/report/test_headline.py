@@ -25,6 +25,21 @@ def test_proven() -> None:
     assert top.answers[2].detail == "predicted; first token 210 ms (158 to 262), then 24 ms (18 to 30) a token"
 
 
+def test_a_release_that_is_not_right_is_not_proven() -> None:
+    """Whatever a release lacks, a run and its reference lack it alike."""
+    def found(rule: str, severity: str = "error"):
+        finding = Finding(rule=rule, severity=severity, subject="norm.final", message="m", hint="h")
+        return headline(msgspec.structs.replace(adapted(), findings=Findings(findings=(finding,), facts={})))
+
+    for rule in ("weights-missing", "file-hash", "config-list-length"):
+        top = found(rule)
+        assert top.tone == "bad" and "is proven" not in top.text
+        assert f"nothing is proven: the release itself is not right: {rule} norm.final." in top.text
+        assert (top.answers[4].answer, top.answers[4].tone) == ("no", "bad")
+    for top in (found("shard-heads"), found("weights-missing", "warning")):  # another layout, something to look at
+        assert "is proven to be" in top.text and top.answers[4].answer == "yes"
+
+
 def test_only_published_weights_are_proven_to_be_the_released_model() -> None:
     results = adapted()
     model = msgspec.structs.replace(results.release.model, provenance="")
