@@ -107,7 +107,7 @@ def test_a_failed_run_is_bad_and_keeps_its_first_line() -> None:
 
 
 def test_errors_of_preflight_overrule_a_good_end() -> None:
-    error = Finding(rule="weights-shape", severity="error", subject="A_log", message="[96] against [128]", hint="")
+    error = Finding(rule="memory-total", severity="error", subject="tp=2", message="too little", hint="")
     top = headline(msgspec.structs.replace(adapted(), findings=Findings(findings=(error, error), facts={})))
     assert top.tone == "bad"
     assert top.text.endswith("But preflight found 2 errors.")
