@@ -52,7 +52,7 @@ def test_experts_under_tensor_expert_and_pipeline_parallelism(tmp_path: Path) ->
     names = {each.name for each in verdict.checks}
     for layout in ("tp=2", "tp=2 ep=2", "pp=2"):
         places = [error.place for error in verdict.layers if error.layout == layout]
-        assert places == ["embedding", "layers.0", "layers.1", "layers.2", "layers.3", "logits"]
+        assert places == ["embedding", "layers.0", "layers.1", "layers.2", "layers.3", "norm", "logits"]
         assert f"{layout}: gradients, largest relative L2 of a parameter" in names
 
 
@@ -89,7 +89,7 @@ def test_a_corrupted_weight_is_found_in_its_layer(tmp_path: Path) -> None:
     assert verdict.first_divergence.layout == "pp=2 in f32"
     assert verdict.first_divergence.before < 1e-5 and verdict.first_divergence.relative_l2 > 0.05
     failed = {check.name for check in verdict.checks if not check.passed}
-    assert "pp=2: logits output, relative L2" in failed and "pp=2: layers.1 output, relative L2" not in failed
+    assert "pp=2: logits output, relative L2" in failed and "pp=2: layers.1 addition, relative L2" not in failed
     assert "pp=2: gradients, largest relative L2 of a parameter" in failed
 
 

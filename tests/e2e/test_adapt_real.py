@@ -49,7 +49,7 @@ def test_each_rank_holds_its_shard(outcome: Results) -> None:
 def test_every_layer_is_compared_and_the_tokens_too(outcome: Results) -> None:
     for layout in ("dp=2", "pp=2"):
         places = [error.place for error in outcome.verdict.layers if error.layout == layout]
-        assert places == ["embedding", *(f"layers.{number}" for number in range(30)), "logits"]
+        assert places == ["embedding", *(f"layers.{number}" for number in range(30)), "norm", "logits"]
         for words in ("tokens", "gradients", "same seed"):
             assert any(check.name.startswith(layout) and words in check.name for check in outcome.verdict.checks), words
 

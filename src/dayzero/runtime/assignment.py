@@ -64,7 +64,7 @@ class Generated(Noun, frozen=True, kw_only=True):
     tokens: tuple[int, ...]
     """Generated token ids, up to and with the end token."""
     margins: tuple[float, ...]
-    """For each token: how far its logit was above the runner-up's."""
+    """For each token: how far its logit was above the runner-up's; the largest f32 when one of them is no number."""
     finish: str
     """stop or length."""
 

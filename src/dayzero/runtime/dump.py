@@ -1,13 +1,15 @@
-"""What each layer puts out for fixed prompts, saved for `check`: one prompt at a time, without padding, as f32.
+"""What the model computes for fixed prompts, saved for `check`: one prompt at a time, without padding, as f32.
 
-A dump file has one tensor for each prompt and place, `P/PLACE` with PLACE `embedding`, `layers.N` or `logits`, each of
-shape [tokens, width]. Ranks of a tp group hold the same activations: the first of them saves, all of them digest.
+A dump file has one tensor for each prompt and place, `P/PLACE`, each of shape [tokens, width]. Places are `embedding`,
+`layers.N` (what layer N adds: its output minus its input), `norm` (what goes into the output head) and `logits`. The
+sum that layers add to is far longer than what one of them adds, and carries on what earlier ones did wrong. Ranks of a
+tp group hold the same activations: the first of them saves, all of them digest.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -47,27 +49,55 @@ def outputs(model: Any, tokens: Sequence[int], *, last_stage: bool) -> Outputs:
         logits = model(input_ids=ids, use_cache=False).logits
     if last_stage:
         heard["logits"] = _flat(logits)
+    else:
+        heard.pop("norm", None)
     return heard
 
 
 @contextmanager
 def _listening(model: Any) -> Iterator[Outputs]:
-    """Collects the output of the embedding and of each layer on this rank while it is entered."""
+    """Collects, while it is entered, the output of the embedding, of what is below the head, and what each layer of
+    this rank adds."""
     heard: Outputs = {}
-    watched = {"embedding": model.get_input_embeddings()}
-    watched |= {f"layers.{number}": layer for number, layer in enumerate(decoder_layers(model))}
-
-    def hook(place: str) -> Any:
-        def hear(module: Any, arguments: Any, output: Any) -> None:
-            heard[place] = _flat(output if isinstance(output, torch.Tensor) else output[0])
-        return hear
-
-    handles = [module.register_forward_hook(hook(place)) for place, module in watched.items() if has_weights(module)]
+    layers = [each for each in enumerate(decoder_layers(model)) if has_weights(each[1])]
+    embedding, base = model.get_input_embeddings(), model.base_model
+    handles = [hook for number, layer in layers for hook in _hear_layer(layer, f"layers.{number}", heard)]
+    if has_weights(embedding):
+        handles.append(embedding.register_forward_hook(_hear("embedding", heard)))
+    if base is not model:
+        handles.append(base.register_forward_hook(_hear("norm", heard)))
     try:
         yield heard
     finally:
         for handle in handles:
             handle.remove()
+
+
+def _hear(place: str, heard: Outputs) -> Any:
+    def hear(module: Any, arguments: Any, output: Any) -> None:
+        heard[place] = _flat(_first(output))
+    return hear
+
+
+def _hear_layer(layer: Any, place: str, heard: Outputs) -> tuple[Any, Any]:
+    """The input is copied before: a layer may add to it in place."""
+    before: list[torch.Tensor] = []
+
+    def enter(module: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+        before[:] = [_flat(next(each for each in (*arguments, *named.values()) if isinstance(each, torch.Tensor)))]
+
+    def leave(module: Any, arguments: Any, output: Any) -> None:
+        after = _flat(_first(output))
+        heard[place] = after - before[0] if after.shape == before[0].shape else after
+
+    return layer.register_forward_pre_hook(enter, with_kwargs=True), layer.register_forward_hook(leave)
+
+
+def _first(output: Any) -> Any:
+    """The hidden states: a module returns them alone, or first of several."""
+    if isinstance(output, Mapping):
+        return next(iter(output.values()))
+    return output if isinstance(output, torch.Tensor) else output[0]
 
 
 def _flat(value: torch.Tensor) -> torch.Tensor:

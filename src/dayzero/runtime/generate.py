@@ -126,5 +126,7 @@ def _output(number: int, tokens: torch.Tensor, margins: torch.Tensor, ends: tupl
     row = tokens.tolist()
     stop = next((index + 1 for index, token in enumerate(row) if token in ends), None)
     count = stop or len(row)
+    largest = torch.finfo(torch.float32).max
+    margins = margins.nan_to_num(nan=largest, posinf=largest, neginf=largest)  # JSON has no such numbers
     return Generated(prompt=number, tokens=tuple(row[:count]), margins=tuple(margins[:count].tolist()),
                      finish=STOP if stop else LENGTH)

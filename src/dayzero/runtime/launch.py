@@ -102,10 +102,14 @@ def _launch(assignment: Assignment, folder: Path, limit_s: float, progress: Prog
 
 
 def results(folder: Path, ranks: int) -> tuple[RankResult, ...]:
-    """What the ranks of an earlier launch in `folder` did. Raises StoreError when any of it is gone."""
-    found = tuple(result for rank in range(ranks) if (result := _result(folder, rank)))
+    """What the ranks of an earlier launch in `folder` did. Raises StoreError when any of it is gone or damaged."""
+    again = "run again with --from run --force"
+    try:
+        found = tuple(result for rank in range(ranks) if (result := _result(folder, rank)))
+    except (OSError, ValueError) as error:
+        raise StoreError(f"results in {folder} are damaged: {error}", again) from None
     if len(found) < ranks:
-        raise StoreError(f"results are missing in {folder}", "run again with --from run --force")
+        raise StoreError(f"results are missing in {folder}", again)
     return found
 
 

@@ -73,6 +73,8 @@ class LayoutRun(Noun, frozen=True, kw_only=True):
     """Whether a second run with the same seed gave the same bits (tokens and logits)."""
     dump: str
     """Folder, inside the run directory, that holds this run's dumps for `check`."""
+    kept: dict[str, str] = {}
+    """SHA-256 of each file that `check` reads, by its path beside `dump`; empty: not recorded."""
     prompt_tokens: tuple[int, ...] = ()
     """Tokens of each prompt, with the chat template; empty: not recorded."""
     events: tuple[str, ...] = ()

@@ -9,7 +9,7 @@ class Check(Noun, frozen=True, kw_only=True):
     """One comparison with its tolerance."""
 
     name: str
-    """What is compared, such as `tp=2: layers.3 output, relative L2`."""
+    """What is compared, such as `tp=2: layers.3 addition, relative L2`."""
     tolerance: float
     """Largest value that passes."""
     source: str
@@ -28,9 +28,9 @@ class LayerError(Noun, frozen=True, kw_only=True):
     layout: str
     """Layout that was compared."""
     place: str
-    """`embedding`, `layers.N` or `logits`."""
+    """`embedding`, `layers.N` (what the layer adds to its input), `norm` (what enters the head) or `logits`."""
     relative_l2: float
-    """||x - r|| / ||r||."""
+    """||x - r|| / ||r||; the largest float when a value is not a number."""
     max_abs: float
     """Largest absolute difference."""
     cosine: float
@@ -43,15 +43,17 @@ class Divergence(Noun, frozen=True, kw_only=True):
     """The first place that is not the released model."""
 
     layout: str
-    """Layout in which it was seen."""
+    """Layout in which it was seen; `the files` when the weights themselves differ."""
     place: str
-    """`layers.N`, `embedding` or `logits`."""
+    """As in `LayerError`; of weights that are in none of these, the name of the tensor."""
     layer: int | None
     """N, if it is a layer."""
     relative_l2: float
     """Error there."""
     before: float
     """Error just before."""
+    tensor: str = ""
+    """First tensor of the place whose weights differ; empty: they do not, or were not compared."""
 
 
 class Verdict(Noun, frozen=True, kw_only=True):
@@ -65,8 +67,10 @@ class Verdict(Noun, frozen=True, kw_only=True):
     """First place out of tolerance; None: there is none."""
     reference: str
     """What it was compared with."""
+    not_made: dict[str, str] = {}
+    """Comparisons that could not be made, and why."""
 
     @property
     def passed(self) -> bool:
-        """Whether every check passes."""
-        return all(check.passed for check in self.checks)
+        """Whether every check passes, and there is one."""
+        return bool(self.checks) and all(check.passed for check in self.checks)

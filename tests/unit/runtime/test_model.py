@@ -188,10 +188,12 @@ def test_a_dump_holds_every_layer_of_every_prompt(model, tmp_path: Path) -> None
     digest = dumping.dump(model, PROMPTS, tmp_path / "f32-rank-0.safetensors", last_stage=True)
     read = Dump(tmp_path, "f32")
     assert read.prompts == (0, 1, 2)
-    assert read.places == ("embedding", "layers.0", "layers.1", "layers.2", "layers.3", "logits")
+    assert read.places == ("embedding", "layers.0", "layers.1", "layers.2", "layers.3", "norm", "logits")
     with torch.no_grad():
         full = model(torch.tensor([PROMPTS[1][1]]), output_hidden_states=True)
-    np.testing.assert_array_equal(read.read(1, "layers.1"), full.hidden_states[2][0].numpy())
+    added = full.hidden_states[2] - full.hidden_states[1]
+    np.testing.assert_array_equal(read.read(1, "layers.1"), added[0].numpy())
+    np.testing.assert_array_equal(read.read(1, "norm"), full.hidden_states[-1][0].numpy())
     np.testing.assert_array_equal(read.read(1, "logits"), full.logits[0].numpy())
     assert digest == dumping.dump(model, PROMPTS, None, last_stage=True)
     assert digest != dumping.dump(model, PROMPTS, None, last_stage=False)
@@ -205,6 +207,39 @@ def test_dumps_that_are_gone_or_damaged(tmp_path: Path) -> None:
     (tmp_path / "f32-rank-0.safetensors").write_bytes(b"\x08\x00\x00\x00\x00\x00\x00\x00{}")
     with pytest.raises(StoreError, match="damaged"):
         Dump(tmp_path, "f32")
+
+
+@pytest.mark.parametrize("key", ["embedding", "x/embedding", "0/layers.a", "0/other"])
+def test_a_dump_of_odd_names_is_damaged(tmp_path: Path, key: str) -> None:
+    from safetensors.numpy import save_file
+
+    save_file({key: np.ones((2, 2), np.float32)}, tmp_path / "f32-rank-0.safetensors")
+    with pytest.raises(StoreError, match="damaged: .* is no prompt and place"):
+        Dump(tmp_path, "f32")
+
+
+def test_two_ranks_that_dumped_the_same(tmp_path: Path) -> None:
+    from safetensors.numpy import save_file
+
+    for rank in (0, 1):
+        save_file({"0/embedding": np.ones((2, 2), np.float32)}, tmp_path / f"f32-rank-{rank}.safetensors")
+    with pytest.raises(StoreError, match="both hold 0/embedding"):
+        Dump(tmp_path, "f32")
+
+
+def test_gradients_that_are_damaged(tmp_path: Path) -> None:
+    from safetensors.numpy import save_file
+
+    path = tmp_path / "gradients-rank-0.safetensors"
+    for metadata in (None, {}, {"rows": "x"}):
+        save_file({"a": np.ones(4, np.float32)}, path, metadata=metadata)
+        with pytest.raises(StoreError, match="damaged"):
+            Sketches(tmp_path)
+    for rank, width in enumerate((4, 5)):
+        save_file({"a": np.ones(width, np.float32)}, tmp_path / f"gradients-rank-{rank}.safetensors",
+                  metadata={"rows": "2"})
+    with pytest.raises(StoreError, match="damaged"):
+        Sketches(tmp_path)
 
 
 def test_sketches_are_linear_and_estimate_lengths() -> None:

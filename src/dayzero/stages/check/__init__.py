@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dayzero.errors import NotPossible, UsageError
+from dayzero.errors import NotPossible, StoreError, UsageError
 from dayzero.progress import SILENT, Progress
+from dayzero.runtime.dumps import AGAIN, layer_number
 from dayzero.runtime.launch import LIMIT
 from dayzero.schema import Check, Divergence, LayerError, Release, RunRecord, Verdict
 
 from .contract import overview, to_contract
+from .files import check_files
 from .gradients import check_gradients
-from .layers import comparisons, first_divergence
-from .outputs import check_agreement, check_repeat, check_tokens
+from .layers import comparisons, earlier, first_divergence
+from .measure import judged
+from .outputs import check_agreement, check_kept, check_repeat, check_tokens, missing
 from .reference import run_reference
 
 __all__ = ["FOLDER", "check", "overview", "to_contract"]
@@ -34,9 +37,11 @@ def check(release: Release, record: RunRecord, *, folder: Path, reference: Relea
     if other := _other_model(release, source):
         raise UsageError(f"the reference {source.name} is another model: {other}",
                          "give the same release, as it was published, with --reference")
+    _check_record(record, folder)
+    files = check_files(release, source, progress)
+    kept = [check for run in record.runs for check in check_kept(run, folder)]
     truth = run_reference(source, record, folder, FOLDER, limit_s=limit_s, progress=progress)
-    checks: list[Check] = []
-    errors: list[LayerError] = []
+    checks, errors, not_made = [*files.checks, *kept], list[LayerError](), dict(files.not_made)
     divergence: Divergence | None = None
     for run in record.runs:
         progress.update(f"comparing {run.layout.text}")
@@ -44,10 +49,21 @@ def check(release: Release, record: RunRecord, *, folder: Path, reference: Relea
             errors += layers
             checks += [_check(each, source_of_tolerance) for each in layers]
             divergence = divergence or first_divergence(layers)
-        checks += [*check_tokens(run, truth), check_repeat(run), *check_agreement(run, folder),
-                   *check_gradients(run, folder, truth)]
-    return Verdict(checks=tuple(checks), layers=tuple(errors), first_divergence=divergence,
-                   reference=f"{'the same files' if reference is None else source.name}, one process, f32")
+        gradients = check_gradients(run, folder, truth)
+        checks += [*check_tokens(run, truth), check_repeat(run), *check_agreement(run, folder), *gradients]
+        not_made |= missing(run, folder, gradients=bool(gradients))
+    return Verdict(checks=tuple(checks), layers=tuple(errors), first_divergence=earlier(files.divergence, divergence),
+                   reference=f"{'the same files' if reference is None else source.name}, one process, f32",
+                   not_made=not_made)
+
+
+def _check_record(record: RunRecord, folder: Path) -> None:
+    """Raises StoreError for a record of nothing, UsageError for prompts without a token: nothing can be compared."""
+    if not record.runs or not record.prompts:
+        raise StoreError(f"the record in {folder} has no {'prompts' if record.runs else 'runs'}", AGAIN)
+    for run in record.runs:
+        if empty := [number + 1 for number, count in enumerate(run.prompt_tokens) if not count]:
+            raise UsageError(f"prompt {empty[0]} has no tokens: nothing can be compared", "give another with --prompt")
 
 
 def _other_model(release: Release, reference: Release) -> str:
@@ -59,7 +75,6 @@ def _other_model(release: Release, reference: Release) -> str:
 
 
 def _check(error: LayerError, source: str) -> Check:
-    return Check(
-        name=f"{error.layout}: {error.place} output, relative L2", tolerance=error.tolerance,
-        source=source, observed=error.relative_l2, passed=error.relative_l2 <= error.tolerance,
-        detail=f"largest difference {error.max_abs:.3g}, cosine {error.cosine:.6f}")
+    what = "addition" if layer_number(error.place) is not None else "output"
+    return judged(f"{error.layout}: {error.place} {what}, relative L2", error.relative_l2, error.tolerance, source,
+                  f"largest difference {error.max_abs:.3g}, cosine {error.cosine:.6f}")

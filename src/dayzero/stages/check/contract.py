@@ -10,6 +10,8 @@ from rich.text import Text
 
 from dayzero.schema import Check, LayerError, Verdict
 
+from .measure import FAR
+
 
 def to_contract(verdict: Verdict) -> dict[str, Any]:
     """{passed, checks, first_divergence, pattern, suspicion}; the last two are None: patterns are not looked for."""
@@ -18,8 +20,10 @@ def to_contract(verdict: Verdict) -> dict[str, Any]:
         "passed": verdict.passed,
         "checks": [{"name": each.name, "tolerance": each.tolerance, "source": each.source, "observed": each.observed,
                     "passed": each.passed, "detail": each.detail} for each in verdict.checks],
-        "first_divergence": first and {"layout": first.layout, "layer": first.layer, "module": first.place, "op": None},
+        "first_divergence": first and {"layout": first.layout, "layer": first.layer, "op": None,
+                                       "module": first.tensor.rpartition(".")[0] or first.place},
         "pattern": None, "suspicion": None, "reference": verdict.reference,
+        "not_made": verdict.not_made,
     }  # fmt: skip
 
 
@@ -34,16 +38,18 @@ def overview(verdict: Verdict) -> RenderableType:
     first = verdict.first_divergence
     where = [Text(f"first divergence: {first.place} with {first.layout}: relative L2 {first.relative_l2:.3g}, "
                   f"{first.before:.3g} just before")] if first else []
+    where += [Text(f"its weights differ: {first.tensor}")] if first and first.tensor else []
+    left = [Text(f"not made: {name} ({why})") for name, why in verdict.not_made.items()]
     done = sum(check.passed for check in verdict.checks)
-    return Group(table, *lines, *where, Text(f"{done} of {len(verdict.checks)} checks pass"))
+    return Group(table, *lines, *where, *left, Text(f"{done} of {len(verdict.checks)} checks pass"))
 
 
 def _is_layer(check: Check) -> bool:
-    return check.name.endswith("output, relative L2")
+    return check.name.endswith(("output, relative L2", "addition, relative L2"))
 
 
 def _nearest(layers: tuple[LayerError, ...], layout: str) -> str:
     own = [each for each in layers if each.layout == layout]
-    worst = max(own, key=lambda each: each.relative_l2 / each.tolerance)
-    return (f"{layout}: {len(own)} layer outputs; nearest to its tolerance: {worst.place}, relative L2 "
+    worst = max(own, key=lambda each: each.relative_l2 / each.tolerance if each.tolerance else FAR)
+    return (f"{layout}: {len(own)} places; nearest to its tolerance: {worst.place}, relative L2 "
             f"{worst.relative_l2:.3g} of {worst.tolerance:.3g}, cosine {worst.cosine:.6f}")

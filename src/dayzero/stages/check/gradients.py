@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from dayzero.runtime.dumps import Sketch, Sketches
 from dayzero.schema import Check, LayoutRun
 
-from .measure import distance
+from .measure import distance, judged
 from .reference import Reference
 
 _NEGLIGIBLE = 1e-6
@@ -17,25 +18,23 @@ _NEGLIGIBLE = 1e-6
 
 
 def check_gradients(run: LayoutRun, folder: Path, truth: Reference) -> list[Check]:
-    """One check: the parameter whose gradient is furthest off. None when the run took no gradients."""
+    """One check: the parameter whose gradient is furthest off. None when the run or the reference took no gradients."""
     ours, theirs = Sketches(folder / run.dump).values, truth.sketches.values
     if not ours or not theirs:
         return []
     total = float(np.sqrt(sum(float((sketch**2).sum()) for sketch in theirs.values())))
-    errors = {name: _error(ours.get(name), sketch, total) for name, sketch in theirs.items()}
+    errors = {name: _error(name, ours.get(name), sketch, total) for name, sketch in theirs.items()}
     worst = max(errors, key=lambda name: errors[name])
-    tolerance = 2 * truth.summation_error
-    source = f"{truth.summation_source}, once forward and once backward"
-    return [Check(
-        name=f"{run.layout.text}: gradients, largest relative L2 of a parameter", tolerance=tolerance, source=source,
-        observed=errors[worst], passed=errors[worst] <= tolerance,
-        detail=f"{worst}; {len(errors)} parameters, {truth.sketches.rows} sequences")]
+    return [judged(f"{run.layout.text}: gradients, largest relative L2 of a parameter", errors[worst],
+                   truth.backward, truth.backward_source,
+                   f"{worst}; {len(errors)} parameters, {truth.sketches.rows} sequences")]
 
 
-def _error(ours: Sketch | None, theirs: Sketch, total: float) -> float:
-    """Relative L2, against at least a negligible share of the whole gradient; 1 when it is missing."""
+def _error(name: str, ours: Sketch | None, theirs: Sketch, total: float) -> float:
+    """Relative L2, against at least a negligible share of the whole gradient; 1 when it is missing, FAR when a value is
+    not a number."""
     if ours is None:
         return 1.0
-    apart = distance([(ours, theirs)])
+    apart = distance([(ours, theirs)], f"the gradient of {name}").relative_l2
     length = float(np.linalg.norm(theirs))
-    return apart.relative_l2 * length / max(length, _NEGLIGIBLE * total) if length else apart.relative_l2
+    return apart * (length / max(length, _NEGLIGIBLE * total)) if length and isfinite(total) else apart

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from dayzero.runtime.assignment import Generated
+from dayzero.runtime.kept import changed
 from dayzero.runtime.launch import results
-from dayzero.schema import Check, LayoutRun, Output
+from dayzero.schema import Check, LayoutRun
 
+from .measure import FAR, judged
 from .reference import FACTOR, Reference
 
 
@@ -17,39 +19,62 @@ def check_tokens(run: LayoutRun, truth: Reference) -> list[Check]:
     Up to the first difference both saw the same text. Two tokens can swap only when the reference has them closer than
     the error that the dtype makes in such margins, as one process in the run's dtype shows it.
     """
-    return [_tokens(f"{run.layout.text}: prompt {number + 1}, generated tokens", output, truth.generated[number], truth)
-            for number, output in enumerate(run.outputs)]
+    outputs = dict(enumerate(run.outputs))
+    return [_tokens(f"{run.layout.text}: prompt {number + 1}, generated tokens",
+                    outputs[number].tokens if number in outputs else (), reference, truth)
+            for number, reference in sorted(truth.generated.items())]
 
 
-def _tokens(name: str, output: Output, reference: Generated, truth: Reference) -> Check:
-    pairs = zip(output.tokens, reference.tokens, strict=False)
-    step = next((index for index, (ours, theirs) in enumerate(pairs) if ours != theirs), None)
-    limit = truth.margin_tolerance
+def _tokens(name: str, ours: tuple[int, ...], reference: Generated, truth: Reference) -> Check:
+    limit, theirs = truth.margin_tolerance, reference.tokens
     source = (f"margin of the reference at the first different token: at most {FACTOR:g} times the largest error that "
               f"one process in {truth.dtype} makes in the margin between the two likeliest tokens")
-    if step is None:
-        same = len(output.tokens) == len(reference.tokens)
-        detail = f"all {len(output.tokens)} tokens are the same" if same else "one stops before the other"
-        return Check(name=name, tolerance=limit, source=source, observed=0.0, passed=same, detail=detail)
-    margin = reference.margins[step]
-    detail = (f"token {step + 1} is {output.tokens[step]}, the reference's {reference.tokens[step]} "
-              f"was {margin:.3g} ahead")
-    return Check(name=name, tolerance=limit, source=source, observed=margin, passed=margin <= limit, detail=detail)
+    step = next((index for index, pair in enumerate(zip(ours, theirs, strict=False)) if pair[0] != pair[1]), None)
+    if step is not None:
+        margin = reference.margins[step]
+        detail = f"token {step + 1} is {ours[step]}, the reference's {theirs[step]} was {margin:.3g} ahead"
+        return judged(name, margin, limit, source, detail)
+    same = len(ours) == len(theirs) > 0
+    detail = (f"all {len(ours)} tokens are the same" if same else
+              f"{len(ours)} tokens were generated, {len(theirs)} by the reference")
+    return judged(name, 0.0 if same else FAR, limit, source, detail)
 
 
 def check_repeat(run: LayoutRun) -> Check:
     """Two runs with one seed gave the same bits."""
-    return Check(name=f"{run.layout.text}: repeated with the same seed", tolerance=0.0, source="bits are compared",
-                 observed=float(not run.repeat_identical), passed=run.repeat_identical,
-                 detail="SHA-256 over all tokens and logits of both runs")
+    return judged(f"{run.layout.text}: repeated with the same seed", float(not run.repeat_identical), 0.0,
+                  "bits are compared", "SHA-256 over all tokens and logits of both runs")
 
 
 def check_agreement(run: LayoutRun, folder: Path) -> list[Check]:
     """Ranks of one tensor-parallel group hold the same activations, to the bit. No check without such a group."""
     if run.layout.tp == 1:
         return []
-    digests = [each.passes[0].dump_digest for each in results((folder / run.dump).parent, run.world_size)]
+    digests = [tuple(one.dump_digest for one in each.passes)
+               for each in results((folder / run.dump).parent, run.world_size)]
     groups = [digests[start:start + run.layout.tp] for start in range(0, len(digests), run.layout.tp)]
-    odd = sum(digest != group[0] for group in groups for digest in group)
-    return [Check(name=f"{run.layout.text}: ranks of a group agree", tolerance=0.0, source="bits are compared",
-                  observed=float(odd), passed=odd == 0, detail="SHA-256 over every layer's output")]
+    odd = sum(digest != group[0] or not any(digest) for group in groups for digest in group)
+    return [judged(f"{run.layout.text}: ranks of a group agree", float(odd), 0.0, "bits are compared",
+                   "SHA-256 over all that was dumped")]
+
+
+def missing(run: LayoutRun, folder: Path, *, gradients: bool) -> dict[str, str]:
+    """{comparison that was not made: why}."""
+    because = next((event for event in run.events if "no pass in f32" in event), "the run dumped none")
+    found = {}
+    if run.dtype != "f32" and not any((folder / run.dump).glob("f32-rank-*.safetensors")):
+        found[f"{run.layout.text} in f32: places of the model"] = because
+    if not gradients:
+        found[f"{run.layout.text}: gradients"] = because
+    if not run.kept:
+        found[f"{run.layout.text}: files as the run wrote them"] = "the record has no digests of them"
+    return found
+
+
+def check_kept(run: LayoutRun, folder: Path) -> list[Check]:
+    """What the run left is what it wrote. No check for a record without digests. Raises StoreError when it is gone."""
+    if not run.kept:
+        return []
+    odd = changed((folder / run.dump).parent, run.kept)
+    return [judged(f"{run.layout.text}: files as the run wrote them", float(len(odd)), 0.0, "SHA-256 of each file",
+                   f"changed: {', '.join(odd)}" if odd else f"{len(run.kept)} files")]

@@ -8,6 +8,7 @@ from pathlib import Path
 from dayzero.errors import NotPossible
 from dayzero.progress import SILENT, Progress
 from dayzero.runtime.assignment import Assignment, Pass, gradient_rows
+from dayzero.runtime.kept import kept
 from dayzero.runtime.launch import LIMIT, launch
 from dayzero.runtime.tokens import Tokens
 from dayzero.schema import Layout, LayoutRun, Plan, Release, RunRecord, Target
@@ -62,7 +63,8 @@ def run(release: Release, plan: Plan, target: Target, *, folder: Path, layouts: 
         except NotPossible as outcome:
             skipped[layout.text] = outcome.reason
             continue
-        runs.append(layout_run(launched, assignment, plan, texts, tokens, dump=f"{place}/dump"))
+        runs.append(layout_run(launched, assignment, plan, texts, tokens, dump=f"{place}/dump",
+                               files=kept(folder / place)))
         facts |= environment(launched)
     if not runs:
         raise NotPossible("; ".join(f"{text}: {reason}" for text, reason in skipped.items()),

@@ -13,8 +13,8 @@ from dayzero.schema import LayoutRun, Output, Plan, RankRecord
 
 
 def layout_run(launched: Launched, assignment: Assignment, plan: Plan, prompts: tuple[str, ...], tokens: Tokens, *,
-               dump: str) -> LayoutRun:
-    """The record of one launch; `dump` is its dump folder inside the run directory."""
+               dump: str, files: dict[str, str]) -> LayoutRun:
+    """The record of one launch; `dump` is its dump folder inside the run directory, `files` what it left for check."""
     layout = assignment.layout
     passes = [result.passes[0] for result in launched.ranks]
     speakers = [each for rank, each in enumerate(passes) if Place(layout, rank).inner == 0 and each.outputs]
@@ -26,9 +26,14 @@ def layout_run(launched: Launched, assignment: Assignment, plan: Plan, prompts: 
         ttft_s=median(second for each in speakers for second in each.first_token_s),
         tpot_s=median(steps) if steps else 0.0, tpot_all_s=tuple(steps),
         tokens_per_s=sum(sum(each.step_tokens) / sum(each.step_s) for each in speakers if each.step_s),
-        repeat_identical=all(len(set(each.digests)) == 1 for each in passes if each.digests),
-        prompt_tokens=tuple(map(len, assignment.prompts)), dump=dump,
+        repeat_identical=_same_bits([each.digests for each in passes if each.digests]),
+        prompt_tokens=tuple(map(len, assignment.prompts)), dump=dump, kept=files,
         events=launched.events + _events(passes, plan, assignment))
+
+
+def _same_bits(digests: list[tuple[str, ...]]) -> bool:
+    """Whether every rank that generated did so more than once, always with the same digest."""
+    return bool(digests) and all(len(each) > 1 and len(set(each)) == 1 for each in digests)
 
 
 def environment(launched: Launched) -> dict[str, str]:

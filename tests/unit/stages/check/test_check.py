@@ -19,11 +19,11 @@ from dayzero.schema import Layout, LayoutRun, Output, RunRecord, to_json
 from dayzero.stages.check import check
 from dayzero.stages.check.gradients import check_gradients
 from dayzero.stages.check.layers import comparisons, first_divergence
-from dayzero.stages.check.measure import Distance
+from dayzero.stages.check.measure import FAR, Distance
 from dayzero.stages.check.outputs import check_agreement, check_repeat, check_tokens
 from dayzero.stages.check.reference import Reference
 
-PLACES = ("embedding", "layers.0", "layers.1", "layers.10", "logits")
+PLACES = ("embedding", "layers.0", "layers.1", "layers.10", "norm", "logits")
 
 
 def _dump(folder: Path, dtype: str, **errors: float) -> Path:
@@ -54,22 +54,26 @@ def truth(tmp_path: Path) -> Reference:
     own = dict.fromkeys(PLACES, Distance(relative_l2=0.01, max_abs=0.1, cosine=1.0, largest=2.0))
     generated = Generated(prompt=0, tokens=(1, 2, 3), margins=(5.0, 0.3, 5.0), finish="length")
     return Reference(dump=Dump(folder, "f32"), generated={0: generated}, sketches=_sketches(folder, a=1.0, b=2.0),
-                     dtype="bf16", own=own, margin_error=0.2, layers=4, longest_sum=400)
+                     dtype="bf16", coarse="bf16", own=own, margin_error=0.2, forward_sum=400, backward_sum=900)
 
 
 def test_tolerances_by_hand(truth: Reference) -> None:
     assert truth.tolerance("logits") == 0.02
     truth.own["embedding"] = Distance(relative_l2=0.0, max_abs=0.0, cosine=1.0, largest=1.0)
     assert truth.tolerance("embedding") == 2**-8
-    assert truth.summation_error == pytest.approx(2**-24 * 20 * 4)
-    assert truth.margin_tolerance == 0.4
+    # bf16 is off by 0.01, which is 2.56 of its roundoffs 2^-8, and by nothing in the embedding.
+    assert truth.exact("layers.0") == pytest.approx(2**-24 * 20 * 2.56)
+    assert truth.exact("embedding") == pytest.approx(2**-24 * 20)
+    assert truth.backward == pytest.approx(2 * 2**-24 * 30 * 2.56)
+    # The largest logit is 2.
+    assert truth.margin_tolerance == pytest.approx(2 * (0.2 + 2 * 2**-24 * 20 * 2.56))
 
 
 def test_a_run_within_tolerance(tmp_path: Path, truth: Reference) -> None:
     _dump(tmp_path / "run", "bf16", layers_1=0.015)
     [(errors, _)] = comparisons(_run("run"), tmp_path, truth)
     assert [error.place for error in errors] == list(PLACES)
-    assert [round(error.relative_l2, 6) for error in errors] == [0.0, 0.0, 0.015, 0.0, 0.0]
+    assert [round(error.relative_l2, 6) for error in errors] == [0.0, 0.0, 0.015, 0.0, 0.0, 0.0]
     assert first_divergence(errors) is None
 
 
@@ -102,11 +106,12 @@ def test_a_place_that_was_not_dumped_is_not_passed_over(tmp_path: Path, truth: R
     ((1, 2, 3), True, 0.0),
     ((1, 9, 9), True, 0.3),   # the reference had token 2 by 0.3 only; 0.4 is allowed
     ((9, 2, 3), False, 5.0),  # a clear decision
-    ((1, 2), False, 0.0),     # ends early with the same tokens
+    ((1, 2), False, FAR),     # ends early with the same tokens
+    ((), False, FAR),         # nothing was generated
 ])
 def test_tokens(truth: Reference, tokens: tuple[int, ...], passed: bool, observed: float) -> None:
     (found,) = check_tokens(_run("run", tokens=tokens), truth)
-    assert (found.passed, found.observed, found.tolerance) == (passed, observed, 0.4)
+    assert (found.passed, found.observed) == (passed, observed) and found.tolerance == truth.margin_tolerance
 
 
 def test_repetition() -> None:
@@ -134,7 +139,7 @@ def _write(path: Path, rank: int, digest: str) -> None:
 def test_gradients(tmp_path: Path, truth: Reference) -> None:
     _sketches(tmp_path / "run", a=1.0, b=2.0 * (1 + 1e-6))
     (found,) = check_gradients(_run("run"), tmp_path, truth)
-    assert found.passed and found.detail.startswith("b;") and found.tolerance == pytest.approx(2 * 2**-24 * 20 * 4)
+    assert found.passed and found.detail.startswith("b;") and found.tolerance == truth.backward
     _sketches(tmp_path / "run", a=1.001, b=2.0)
     (found,) = check_gradients(_run("run"), tmp_path, truth)
     assert not found.passed and found.observed == pytest.approx(0.001, rel=1e-3) and found.detail.startswith("a;")

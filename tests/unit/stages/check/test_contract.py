@@ -14,7 +14,7 @@ from dayzero.stages.check.contract import overview, to_contract
 def _verdict(*, passed: bool) -> Verdict:
     observed = 0.01 if passed else 0.5
     checks = (
-        Check(name="pp=2: layers.3 output, relative L2", tolerance=0.02, source="s", observed=observed, passed=passed),
+        Check(name="pp=2: layers.3 addition, relative L2", tolerance=0.02, source="s", observed=observed, passed=passed),
         Check(name="pp=2: repeated with the same seed", tolerance=0.0, source="s", observed=0.0, passed=True),
     )
     layer = LayerError(layout="pp=2", place="layers.3", relative_l2=observed, max_abs=1.0, cosine=0.9, tolerance=0.02)
@@ -32,7 +32,7 @@ def test_as_json() -> None:
     good, bad = (json.loads(json.dumps(to_contract(_verdict(passed=passed)))) for passed in (True, False))
     assert good["passed"] and good["first_divergence"] is None and good["pattern"] is None
     assert bad["first_divergence"] == {"layout": "pp=2", "layer": 3, "module": "layers.3", "op": None}
-    assert bad["checks"][0] == {"name": "pp=2: layers.3 output, relative L2", "tolerance": 0.02, "source": "s",
+    assert bad["checks"][0] == {"name": "pp=2: layers.3 addition, relative L2", "tolerance": 0.02, "source": "s",
                                 "observed": 0.5, "passed": False, "detail": ""}
 
 
@@ -40,4 +40,4 @@ def test_on_the_terminal() -> None:
     good, bad = _shown(_verdict(passed=True)), _shown(_verdict(passed=False))
     assert "2 of 2 checks pass" in good and "nearest to its tolerance: layers.3, relative L2 0.01 of 0.02" in good
     assert "1 of 2 checks pass" in bad and "first divergence: layers.3 with pp=2: relative L2 0.5" in bad
-    assert "layers.3 output" in bad and "layers.3 output" not in good
+    assert "layers.3 addition" in bad and "layers.3 addition" not in good

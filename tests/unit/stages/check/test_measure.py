@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dayzero.stages.check.measure import distance, margin_error
+from dayzero.errors import StoreError
+from dayzero.schema import Check, from_json, to_json
+from dayzero.stages.check.measure import FAR, distance, judged, margin_error
 
 
 def test_figures_by_hand() -> None:
@@ -37,8 +39,24 @@ def test_values_against_nothing_are_far() -> None:
 
 
 def test_shapes_have_to_agree() -> None:
-    with pytest.raises(ValueError, match="compared"):
-        distance([(np.ones(2), np.ones(3))])
+    with pytest.raises(StoreError, match=r"layer was dumped in shape \[2\]; the reference has \[3\]"):
+        distance([(np.ones(2), np.ones(3))], "layer")
+
+
+def test_nothing_compared_is_not_the_same() -> None:
+    assert distance([]).relative_l2 == FAR == distance([(np.ones((0, 4)), np.ones((0, 4)))]).relative_l2
+
+
+@pytest.mark.parametrize(("observed", "tolerance", "passed"), [
+    (1.0, 1.0, True), (1.1, 1.0, False), (np.nan, 1.0, False), (np.inf, np.inf, False), (0.0, np.nan, False)])
+def test_a_check_of_no_number_fails_and_fits_into_json(observed: float, tolerance: float, passed: bool) -> None:
+    found = judged("x", observed, tolerance, "s")
+    assert found.passed == passed
+    assert from_json(to_json(found), Check) == found
+
+
+def test_margins_of_no_numbers_are_no_number() -> None:
+    assert np.isnan(margin_error(np.full((1, 3), np.nan), np.ones((1, 3))))
 
 
 def test_margin_error() -> None:
