@@ -2,6 +2,7 @@
 
 The ranks of a local run share cores, caches and memory channels, so what one of them gets is measured while all of
 them work: as many processes as ranks, started together, each timing the same things at the same moment (`cpu_probe`).
+Of more ranks than cores only as many as cores are started; each then stands for several that take turns.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import os
 import platform
 import subprocess
 import sys
-import tempfile
 import time
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,9 +23,10 @@ from dayzero.schema import Device, Link, Noun, from_json
 from dayzero.units import format_bytes, format_rate, format_seconds
 
 from . import host
+from .scratch import scratch
 
 _NEEDS = ("torch", "transformers")
-_MODULE = ("-m", "dayzero.backends.cpu_probe")
+_MODULE = ("-m", "dayzero.backends.cpu_process")
 _DEADLINE = 120.0
 """Seconds after which the probe hangs."""
 
@@ -76,14 +77,17 @@ class CpuBackend:
             raise UsageError(f"not a number of ranks: {ranks}", "write 1 or more")
         memory = host.available_memory() // ranks
         threads = max(1, host.cores() // ranks)
-        return _device(_probe(ranks, threads, progress), threads, memory)
+        processes = min(ranks, max(2, host.cores()))  # a link takes two
+        return _device(_probe(processes, threads, progress), threads, memory, ranks)
 
 
-def _device(samples: list[Sample], threads: int, memory: int) -> Device:
-    """Medians over all rounds of all processes, each with its source."""
-    ranks = len(samples)
-    summary = _Summary(samples, f"measured {datetime.date.today().isoformat()}",
-                       f"{ranks} process{'es' if ranks > 1 else ''} at once, threads each: {threads}")
+def _device(samples: list[Sample], threads: int, memory: int, ranks: int) -> Device:
+    """Medians over all rounds of all processes, each with its source. Where processes stand for more ranks than there
+    are, a rank gets its part of a process's rates and waits so much longer."""
+    processes = len(samples)
+    shared = f"; {ranks} ranks share that in turns, a rank's part is {processes}/{ranks}" if ranks > processes else ""
+    how = f"{processes} process{'es' if processes > 1 else ''} at once, threads each: {threads}{shared}"
+    summary = _Summary(samples, f"measured {datetime.date.today().isoformat()}", how, ranks / processes)
     what = {
         "memory_bandwidth": "bf16 matrix-vector products over weights larger than the cache",
         "flops.bf16": "bf16 matrix products of prefill size",
@@ -92,30 +96,33 @@ def _device(samples: list[Sample], threads: int, memory: int) -> Device:
     }
     return Device(
         name="local", vendor=host.identity()[0], arch=platform.machine(), memory_bytes=memory,
-        memory_bandwidth=summary.value("memory_bandwidth"),
-        flops={scheme: summary.value(f"flops.{scheme}") for scheme in ("bf16", "f32")}, efficiency=1.0, measured=True,
-        op_overhead=summary.value("op_overhead"), process_bytes=max(sample.process_bytes for sample in samples),
+        memory_bandwidth=summary.rate("memory_bandwidth"),
+        flops={scheme: summary.rate(f"flops.{scheme}") for scheme in ("bf16", "f32")}, efficiency=1.0, measured=True,
+        op_overhead=summary.seconds("op_overhead"), process_bytes=max(sample.process_bytes for sample in samples),
         links=(_link(summary),) if ranks > 1 else (),
         sources={
             **{name: summary.source(name, text) for name, text in what.items()},
             "memory_bytes": f"{summary.when}: memory available to new processes, divided by {ranks}",
             "process_bytes": f"{summary.when}: private memory of a process that has run a narrow model and joined "
-                             f"a process group; the largest of {ranks}",
+                             f"a process group; the largest of {processes}",
             "efficiency": "the rates are measured",
         })  # fmt: skip
 
 
 class _Summary:
-    """Medians and spreads of what several processes measured."""
+    """Medians and spreads of what several processes measured, each of which stands for `turns` ranks."""
 
-    def __init__(self, samples: list[Sample], when: str, how: str) -> None:
-        self.samples, self.when, self.how = samples, when, how
+    def __init__(self, samples: list[Sample], when: str, how: str, turns: float) -> None:
+        self.samples, self.when, self.how, self.turns = samples, when, how, turns
 
     def values(self, name: str) -> list[float]:
         return [value for sample in self.samples for value in sample.rounds[name]]
 
-    def value(self, name: str) -> float:
-        return median(self.values(name))
+    def rate(self, name: str) -> float:
+        return median(self.values(name)) / self.turns
+
+    def seconds(self, name: str) -> float:
+        return median(self.values(name)) * self.turns
 
     def source(self, name: str, what: str) -> str:
         values = self.values(name)
@@ -126,19 +133,19 @@ class _Summary:
 def _link(summary: _Summary) -> Link:
     """From all-reduces, which decide how fast ranks work together; what the others took is told in the source."""
     others = "; ".join(
-        f"{kind} {format_seconds(summary.value(f'{kind}.latency'))}, "
-        f"{format_rate(summary.value(f'{kind}.bandwidth'))}" for kind in ("send", "broadcast"))
-    return Link(name="loopback", devices=0, bandwidth=summary.value("all_reduce.bandwidth"),
-                latency=summary.value("all_reduce.latency"),
+        f"{kind} {format_seconds(summary.seconds(f'{kind}.latency'))}, "
+        f"{format_rate(summary.rate(f'{kind}.bandwidth'))}" for kind in ("send", "broadcast"))
+    return Link(name="loopback", devices=0, bandwidth=summary.rate("all_reduce.bandwidth"),
+                latency=summary.seconds("all_reduce.latency"),
                 source=f"{summary.source('all_reduce.latency', 'one message of a ring all-reduce')}; {others}")
 
 
 def _probe(ranks: int, threads: int, progress: Progress) -> list[Sample]:
     """What each of `ranks` processes measured. Raises StageError; none outlives the call."""
-    with tempfile.TemporaryDirectory(prefix="dayzero-probe-") as name:
-        folder = Path(name)
-        processes = [_start(folder, rank, ranks, threads) for rank in range(ranks)]
+    with scratch("dayzero-probe-") as folder:
+        processes: list[subprocess.Popen[bytes]] = []
         try:
+            processes += (_start(folder, rank, ranks, threads) for rank in range(ranks))
             _wait(processes, folder, progress)
         finally:
             for process in processes:
@@ -149,7 +156,7 @@ def _probe(ranks: int, threads: int, progress: Progress) -> list[Sample]:
 
 def _start(folder: Path, rank: int, ranks: int, threads: int) -> subprocess.Popen[bytes]:
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "GLOO_SOCKET_IFNAME": "lo", "HF_HUB_OFFLINE": "1"}
-    arguments = [str(folder), str(rank), str(ranks), str(threads)]
+    arguments = [str(os.getpid()), str(folder), str(rank), str(ranks), str(threads)]
     with (folder / f"{rank}.log").open("wb") as log:
         return subprocess.Popen([sys.executable, *_MODULE, *arguments], env=environment,
                                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)

@@ -1,12 +1,11 @@
 """One process of the host probe: times what a rank of a local run does, at the same moments as its peers.
 
-Started by `cpu` as `python -m dayzero.backends.cpu_probe FOLDER RANK RANKS THREADS`; writes FOLDER/RANK.json. All
-quantities are timed in turn, round after round, so that a busy second of the machine touches one round of each.
+Started by `cpu` as `python -m dayzero.backends.cpu_process PARENT FOLDER RANK RANKS THREADS`; writes FOLDER/RANK.json.
+All quantities are timed in turn, round after round, so that a busy second of the machine touches one round of each.
 """
 
 from __future__ import annotations
 
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -192,7 +191,3 @@ def main(folder: Path, rank: int, ranks: int, threads: int) -> None:
     write_atomic(folder / f"{rank}.json", to_json(Sample(rounds=rounds, process_bytes=process_bytes)))
     dist.barrier()
     dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), *map(int, sys.argv[2:5]))

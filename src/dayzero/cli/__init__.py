@@ -24,21 +24,11 @@ _SYSTEM = "look whether it is there, may be used and has space left; finished st
 def main() -> None:
     """Entry point of the `dayzero` command."""
     streams.prepare()
-    try:
-        code = _verb()
-    except BrokenPipeError:
-        code = _NO_READER
-    except OSError as error:  # about the machine: a disk, a permission, a stream
-        where = f"{error.filename}: " if error.filename else "cannot write the output: " if error.errno else ""
-        streams.tell((f"{where}{error.strerror or error}", _SYSTEM))
-        code = 2
+    code = _verb()
     try:
         sys.stdout.flush()
         sys.stderr.flush()
-    except OSError as error:
-        if code == 0:
-            code = _NO_READER if isinstance(error, BrokenPipeError) else 2
-            streams.tell((f"cannot write the output: {error.strerror}", _SYSTEM))
+    except OSError:
         streams.give_up(1, 2)
     sys.exit(code)
 
@@ -51,7 +41,8 @@ def _verb() -> int:
     try:
         streams.refuse_undecodable(sys.argv[1:])
         returned = app(standalone_mode=False)
-        sys.stdout.flush()
+        with streams.output():
+            sys.stdout.flush()
         code = returned if isinstance(returned, int) else 0
     except DayzeroError as error:
         lines, log, code = (error.message, error.hint), getattr(error, "log", ""), error.exit_code
@@ -63,6 +54,11 @@ def _verb() -> int:
         code = _INTERRUPTED
     except streams.Ended as signal:
         lines, code = ("ended by a signal", _GO_ON), int(signal.code or 0)
+    except BrokenPipeError:
+        code = _NO_READER
+    except OSError as error:  # about the machine: a disk, a permission
+        where = f"{error.filename}: " if error.filename else ""
+        lines, code = (f"{where}{error.strerror or error}", _SYSTEM), 2
     except SystemExit as stop:
         if not isinstance(stop.__context__, BrokenPipeError):  # typer makes an exit of 1 from it
             raise

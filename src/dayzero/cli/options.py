@@ -12,6 +12,8 @@ import typer
 
 from dayzero.errors import ReleaseError, StageError, UsageError
 
+from .streams import output
+
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
@@ -100,8 +102,10 @@ def print_json(value: Any) -> None:
     """One JSON object on standard output: UTF-8, whatever the terminal's encoding."""
     from dayzero.schema import to_json
 
-    sys.stdout.flush()
-    sys.stdout.buffer.write(to_json(value) + b"\n")
+    data = to_json(value) + b"\n"
+    with output():
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
 
 
 def show(value: Callable[[], Any], renderable: Callable[[], RenderableType], as_json: bool) -> None:
@@ -109,7 +113,9 @@ def show(value: Callable[[], Any], renderable: Callable[[], RenderableType], as_
     if as_json:
         print_json(value())
     else:
-        console().print(renderable())
+        made = renderable()
+        with output():
+            console().print(made)
 
 
 def finish(failed: bool) -> None:

@@ -6,11 +6,11 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from types import FrameType
 from typing import NoReturn
 
-from dayzero.errors import UsageError
+from dayzero.errors import StoreError, UsageError
 
 LINE = 1000
 """Characters of the longest line of an error."""
@@ -77,6 +77,17 @@ def tell(lines: tuple[str, str], log: str = "") -> None:
             sys.stderr.write(f"{printable(log, keep=chr(10) + chr(9))}\n")
         sys.stderr.write(f"error: {one_line(lines[0])}\nhint: {one_line(lines[1])}\n")
         sys.stderr.flush()
+
+
+@contextlib.contextmanager
+def output() -> Iterator[None]:
+    """Around writing to standard output. Raises StoreError when it takes no more, BrokenPipeError without a reader."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise StoreError(f"cannot write the output: {error.strerror}", "send it to another place") from None
 
 
 def give_up(*numbers: int) -> None:

@@ -9,10 +9,9 @@ import sys
 import uuid
 from pathlib import Path
 
+from dayzero.backends.process import die_with_parent
 from dayzero.schema import to_json
 from dayzero.schema.store import write_atomic
-
-from .process import die_with_parent
 
 _GRACE = 3  # seconds that the other ranks have to end by themselves when one has died
 

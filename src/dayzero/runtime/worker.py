@@ -6,12 +6,12 @@ import os
 import sys
 from pathlib import Path
 
+from dayzero.backends.process import die_with_parent
 from dayzero.errors import NotPossible, ReleaseError
 from dayzero.schema import from_json, to_json
 from dayzero.schema.store import write_atomic
 
 from .assignment import Assignment, RankResult
-from .process import die_with_parent
 
 
 def main(folder: Path) -> None:
