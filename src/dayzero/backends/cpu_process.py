@@ -5,7 +5,6 @@ It dies with its parent from the start: importing torch takes seconds.
 
 from __future__ import annotations
 
-
 import sys
 from pathlib import Path
 
