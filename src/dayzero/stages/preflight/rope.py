@@ -120,7 +120,7 @@ def rope_base(case: Case) -> Iterator[Finding]:
 
 
 def unread_tables(case: Case, reads: Reads) -> Iterator[tuple[str, Any]]:
-    """Keys or tables about rotary positions that are not read, unless the engine assumes the stated base; with values."""
+    """Keys or tables about rotary positions that are not read, unless the engine assumes the base; with values."""
     found: dict[str, Any] = {}
     for key, _, rope in _unread_bases(case, reads):
         if _assumed(reads, rope) != rope.base:

@@ -12,6 +12,7 @@ from functools import cache
 from itertools import islice
 from typing import Any, NoReturn
 
+from dayzero.data.keys import keys, language_tables, lookup
 from dayzero.data.vocabulary import vocabulary
 from dayzero.errors import ReleaseError
 
@@ -41,14 +42,14 @@ class Config:
         self.raw = raw
         self.sources: dict[str, str] = {}
         self.unclear: list[str] = []
-        self._tables = _language_tables(raw)
+        self._tables = language_tables(raw)
         self._beside = beside or {}
 
     def find(self, fact: str) -> tuple[Any, str] | None:
         """Value and dotted path of a fact, first spelling first; None when it is not stated or null."""
         for spelling in _spellings()[fact]:
             for path, table in self._tables:
-                value = _lookup(table, spelling)
+                value = lookup(table, spelling)
                 if value is not None:
                     return value, f"{path}{spelling}"
         return None
@@ -133,6 +134,7 @@ class Config:
         words = vocabulary().config
         skip = {*words.towers, *words.text}
         known = {spelling for spellings in _spellings().values() for spelling in spellings}
+        known |= {name for key in keys().keys for name in key.names}
         plain = _plain_keys().fullmatch
         unknown: dict[str, None] = {}
         for path, table in self._tables:
@@ -186,27 +188,6 @@ def _refuse_deep(name: str, raw: Table) -> None:
         if not tables:
             return
     raise ReleaseError(f"{name} has tables inside tables more than {DEEPEST} deep", "download it again; it is damaged")
-
-
-def _language_tables(raw: Table) -> list[tuple[str, Table]]:
-    """(path with a dot, table) of the language model's tables, innermost first; the outermost is last."""
-    tables: list[tuple[str, Table]] = [("", raw)]
-    names = vocabulary().config.text
-    while True:
-        path, table = tables[0]
-        inner = next((name for name in names if isinstance(table.get(name), Mapping)), None)
-        if inner is None:
-            return tables
-        tables.insert(0, (f"{path}{inner}.", table[inner]))
-
-
-def _lookup(table: Table, spelling: str) -> Any:
-    value: Any = table
-    for part in spelling.split("."):
-        if not isinstance(value, Mapping):
-            return None
-        value = value.get(part)
-    return value
 
 
 def _leaves(table: Table, skip: Collection[str] = (), opaque: Callable[[str], object] | None = None,

@@ -59,7 +59,8 @@ def _single_stated(config: Config, layers: int) -> list[str] | None:
     words, names = (config.find("layer_types") or ((), ""))[0], vocabulary().config
     if not isinstance(words, (list, str)) or not any(names.layer_types.get(str(word)) == "none" for word in words):
         return None
-    return [names.feed_forward_types.get(str(word), "none") for word in words[:layers]]
+    kinds = [names.feed_forward_types.get(str(word), "none") for word in words[:layers]]
+    return [*kinds, *["none"] * (layers - len(kinds))]
 
 
 def index_base(lists: Sequence[Sequence[int]], layers: int,
@@ -103,19 +104,22 @@ def _dense_kinds(config: Config, facts: Facts, evidence: Evidence) -> list[str]:
 
 def _words(config: Config, found: tuple[Any, str], layers: int, known: Mapping[str, str]) -> list[str]:
     """A list of words or numbers, or a string of letters, one for each layer; `known`: the kind that each stands for.
-    A word that is not known is taken for the first kind, and listed."""
+    A word that is not known is taken for the first kind, and listed, and so are entries that are missing at the end."""
     words, path = found
     numbered = vocabulary().config.numbered_types.get(path.rpartition(".")[2], [])
     known = {**known, **{str(number): kind for number, kind in enumerate(numbered)}}
     usual = next(iter(known.values()))
-    if not isinstance(words, (list, str)) or len(words) < layers:
-        raise ReleaseError(f"{config.name}: {path} does not have an entry for each of {layers} layers",
-                           "correct the list or num_hidden_layers")
+    if not isinstance(words, (list, str)):
+        raise ReleaseError(f"{config.name}: {path} is {shortened(words)}, not a list with an entry for each layer",
+                           "correct the config")
     config.note(path.rpartition(".")[2], f"{config.name}: {path}")
     unknown = sorted({str(word) for word in words if str(word) not in known})
     if unknown:
         config.unclear.append(f"{path}: {', '.join(map(printable, unknown[:5]))} (taken for {usual})")
-    return [known.get(str(word), usual) for word in words[:layers]]
+    short = layers - len(words)
+    if short > 0:
+        config.unclear.append(f"{path}: {len(words)} entries for {layers} layers (the others taken for {usual})")
+    return [*(known.get(str(word), usual) for word in words[:layers]), *[usual] * short]
 
 
 def _listed(config: Config, named: dict[str, list[int]], facts: Facts, evidence: Evidence) -> list[str]:

@@ -68,7 +68,7 @@ def test_shared_experts_have_a_width_together() -> None:
     ("hidden_size", float("nan")), ("num_key_value_heads", float("inf")), ("tie_word_embeddings", float("nan")),
     ("hidden_size", "64"), ("hidden_size", -64), ("hidden_size", 0), ("hidden_size", True), ("hidden_size", 6.5),
     ("hidden_size", 10**30), ("num_hidden_layers", 10**9), ("num_attention_heads", [8]), ("tie_word_embeddings", "yes"),
-    ("n_routed_experts", -1), ("kv_lora_rank", {"a": 1}), ("layer_types", ["full_attention"]), ("layer_types", 3),
+    ("n_routed_experts", -1), ("kv_lora_rank", {"a": 1}), ("layer_types", 3),
     ("moe_layer_freq", "x"), ("mlp_only_layers", [1, "2"]), ("quantization_config", 3), ("architectures", "Some"),
     ("num_experts_per_token", 9),
 ])  # fmt: skip
@@ -104,8 +104,8 @@ def test_a_config_that_is_nested_beyond_reason() -> None:
 
 def test_unknown_keys_are_listed_and_bookkeeping_is_not() -> None:
     config = {**DENSE, "residual_block_size": 12, "use_cache": True, "rope_theta": 1e4, "bos_token_id": 1,
-              "vision_config": {"depth": 3}, "linear_attn_config": {"gate_lower_bound": -5.0}, "nothing": None}
-    assert Config(config).unknown_keys() == ("residual_block_size", "linear_attn_config.gate_lower_bound")
+              "vision_config": {"depth": 3}, "linear_attn_config": {"gate_upper_bound": -5.0}, "nothing": None}
+    assert Config(config).unknown_keys() == ("residual_block_size", "linear_attn_config.gate_upper_bound")
 
 
 WEIRD = st.recursive(

@@ -108,3 +108,10 @@ def test_the_base_follows_from_the_files(layers: int, data: st.DataObject) -> No
     found, why = index_base([stated], layers, [frozenset(real)])
     assert found == base
     assert why.startswith("header")
+
+
+def test_a_list_that_is_too_short_is_read_and_said() -> None:
+    config = Config({"num_hidden_layers": 4, "hidden_size": 64, "num_attention_heads": 4, "vocab_size": 8,
+                     "intermediate_size": 64, "sliding_window": 8, "layer_types": ["sliding_attention"] * 3})
+    assert attention_kinds(config, language_facts(config), {}) == ["sliding", "sliding", "sliding", "full"]
+    assert config.unclear == ["layer_types: 3 entries for 4 layers (the others taken for full)"]
