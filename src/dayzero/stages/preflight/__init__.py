@@ -15,6 +15,7 @@ from . import (  # noqa: F401  (each registers its rules)
     memory,
     mtp,
     rope,
+    values,
     weights,
 )
 from .facts import facts
@@ -26,10 +27,10 @@ __all__ = ["Case", "Rule", "findings_table", "preflight", "rules", "rules_table"
 _ORDER = ("error", "warning", "info")
 
 
-def preflight(release: Release, target: Target) -> Findings:
-    """All findings of all rules, errors first, and the facts. Raises ReleaseError where a size that the cache
-    depends on is not known."""
-    case = Case(release, target)
+def preflight(release: Release, target: Target, *, values: bool = False) -> Findings:
+    """All findings of all rules, errors first, and the facts; `values`: those that read small tensors too. Raises
+    ReleaseError where a size that the cache depends on is not known."""
+    case = Case(release, target, values)
     found = [finding for rule in RULES for finding in rule.check(case)]
     found.sort(key=lambda finding: _ORDER.index(finding.severity))
     return Findings(findings=tuple(found), facts=facts(case))

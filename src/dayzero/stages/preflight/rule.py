@@ -18,7 +18,9 @@ from .tensors import Patterns
 class Case:
     """One release on one target, with what several rules need of them, worked out once."""
 
-    def __init__(self, release: Release, target: Target) -> None:
+    def __init__(self, release: Release, target: Target, values: bool = False) -> None:
+        self.values = values
+        """Whether values of small tensors are to be read, not only headers."""
         self.release = release
         self.model = release.model
         self.target = target
