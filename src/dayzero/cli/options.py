@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dayzero.errors import ReleaseError, StageError, UsageError
+from dayzero.errors import LayoutError, ReleaseError, StageError, UsageError
 
 from .streams import output
 
@@ -63,9 +63,11 @@ def prompts_of(given: list[str] | None, file: Path | None) -> tuple[str, ...] | 
 
 
 def layouts_of(given: list[str] | None) -> tuple[Layout, ...] | None:
-    """Layouts from the command line. Raises LayoutError."""
+    """Layouts from the command line; an empty one is a slip, not a wish for one device. Raises LayoutError."""
     from dayzero.schema import Layout
 
+    if any(not text.strip(" ,") for text in given or ()):
+        raise LayoutError("a layout is empty", "write it like tp=2,pp=1, or tp=1 for one device")
     return tuple(Layout.parse(text) for text in given) if given else None
 
 

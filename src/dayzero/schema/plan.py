@@ -11,6 +11,9 @@ from dayzero.errors import LayoutError
 from .base import Noun
 
 DEGREES = ("tp", "pp", "ep", "dp", "cp")
+_SPELLING = "write it like tp=2,pp=1 with tp, pp, ep, dp, cp"
+_DIGITS = 7
+_SHORT = 40
 
 
 class Layout(Noun, frozen=True, kw_only=True):
@@ -76,14 +79,24 @@ class Layout(Noun, frozen=True, kw_only=True):
 
     @classmethod
     def parse(cls, text: str) -> Layout:
-        """`"tp=2,pp=1"` -> Layout. Raises LayoutError with the word that is wrong."""
+        """`"tp=2,pp=1"` -> Layout; no text is one device. Raises LayoutError with the word that is wrong."""
         degrees: dict[str, int] = {}
         for part in filter(None, text.replace(" ", ",").split(",")):
             name, _, number = part.partition("=")
             if name not in (*DEGREES, "attention_tp") or not number.isdecimal():
-                raise LayoutError(f"not a degree: {part!r}", "write it like tp=2,pp=1 with tp, pp, ep, dp, cp")
+                raise LayoutError(f"not a degree: {_short(part)!r}", _SPELLING)
+            if len(number) > _DIGITS:
+                raise LayoutError(f"{name}={_short(number)} is more than any cluster has", _SPELLING)
+            if name in degrees:
+                raise LayoutError(f"{name} is given twice: {_short(text)!r}",
+                                  "give each degree once; another layout is another --layout")
             degrees[name] = int(number)
         return cls(**degrees)
+
+
+def _short(text: str) -> str:
+    """The text, or the start of a long one."""
+    return text if len(text) <= _SHORT else f"{text[:_SHORT]}..."
 
 
 class Estimate(Noun, frozen=True, kw_only=True):

@@ -27,10 +27,11 @@ def test_text_can_be_parsed(tp: int, pp: int, dp: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["tp", "tp=", "tp=0", "tp=-1", "tp=2.5", "xx=2", "ep=3,tp=2", "tp=4,attention_tp=3",
-                                  "tp=²"])
+                                  "tp=²", "tp=2,tp=3", "tp=2,tp=2", "tp=" + "9" * 5000, "tp=10000000", "x" * 5000])
 def test_wrong_degrees(text: str) -> None:
-    with pytest.raises(LayoutError):
+    with pytest.raises(LayoutError) as caught:
         Layout.parse(text)
+    assert len(caught.value.message) < 120 and "\n" not in caught.value.message
 
 
 @pytest.mark.parametrize("tp", [1, 4])
