@@ -15,6 +15,7 @@ from dayzero.schema import Layout, LayoutRun, Plan, Release, RunRecord, Target
 
 from .contract import overview, to_contract
 from .layouts import check_possible, choose
+from .limits import check_length
 from .record import environment, layout_run
 
 __all__ = ["FOLDER", "PROMPTS", "overview", "run", "to_contract"]
@@ -28,11 +29,13 @@ PROMPTS = (
     "List the planets of the solar system.",
 )
 """The fixed prompts."""
+NEW_TOKENS = 32
+"""Tokens to generate for each when nobody says how many."""
 _REPEATS = 2
 
 
 def run(release: Release, plan: Plan, target: Target, *, folder: Path, layouts: Sequence[Layout] | None = None,
-        prompts: Sequence[str] | None = None, max_new_tokens: int = 32, seed: int = 0, limit_s: float = LIMIT,
+        prompts: Sequence[str] | None = None, max_new_tokens: int = NEW_TOKENS, seed: int = 0, limit_s: float = LIMIT,
         progress: Progress = SILENT) -> RunRecord:
     """Run `layouts`, or those that the target pins, or the plan's best.
 
@@ -40,8 +43,8 @@ def run(release: Release, plan: Plan, target: Target, *, folder: Path, layouts: 
     of each prompt, generates all of them twice with the same seed, dumps every layer's output for `check`, and then
     dumps them in f32 too and takes the gradients of a small batch. Files go to `folder`/6-run/LAYOUT.
 
-    Raises NotPossible when nothing can run here, LayoutError for a layout that is larger than the cluster, StageError
-    when a rank dies or does not end within `limit_s` seconds.
+    Raises NotPossible when nothing can run here, UsageError for prompts that are too long, LayoutError for a layout
+    that is larger than the cluster, StageError when a rank dies or does not end within `limit_s` seconds.
     """
     dtype = check_possible(release, target)
     chosen, skipped = choose(plan, target, layouts or ())
@@ -49,6 +52,8 @@ def run(release: Release, plan: Plan, target: Target, *, folder: Path, layouts: 
     tokens = Tokens(str(release.root))
     texts = tuple(prompts or PROMPTS)
     ids = tokens.encode(texts)
+    widest = -(-target.workload.concurrency // min(layout.dp for layout in chosen))
+    check_length(release.model, ids, max_new_tokens, widest, chosen=bool(prompts) or max_new_tokens > NEW_TOKENS)
     runs: list[LayoutRun] = []
     facts: dict[str, str] = {}
     for layout in chosen:

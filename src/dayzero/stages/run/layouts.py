@@ -11,6 +11,8 @@ from dayzero.runtime.assignment import DTYPES
 from dayzero.runtime.mesh import refusal
 from dayzero.schema import Layout, Plan, Release, Target
 
+from .limits import too_many_ranks
+
 _MOST = 2
 """Layouts that are run when nobody names one."""
 _HOST = "cpu"
@@ -44,7 +46,7 @@ def choose(plan: Plan, target: Target, asked: Sequence[Layout]) -> tuple[tuple[L
     Raises NotPossible when nothing is left, LayoutError when a layout that is asked for is larger than the cluster.
     """
     world = target.cluster.world_size
-    wanted = tuple(asked) or target.layouts
+    wanted = tuple(dict.fromkeys(asked)) or target.layouts
     for layout in wanted:
         if layout.world_size > world:
             layout.check_world(world)
@@ -52,7 +54,7 @@ def choose(plan: Plan, target: Target, asked: Sequence[Layout]) -> tuple[tuple[L
     skipped: dict[str, str] = {}
     chosen = []
     for layout in wanted or fitting:
-        if reason := _illegal(plan, layout) or refusal(layout):
+        if reason := _illegal(plan, layout) or refusal(layout) or too_many_ranks(layout):
             skipped[layout.text] = reason
         else:
             chosen.append(layout)

@@ -1,0 +1,67 @@
+"""What is asked of a run against what the model and this machine can hold, before anything is started."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dayzero.backends import host
+from dayzero.errors import DayzeroError, NotPossible, UsageError
+from dayzero.ops import cache_bytes_per_token
+from dayzero.schema import Layout, ModelSpec
+from dayzero.units import format_bytes
+
+_VALUE = 2
+"""Bytes of one cached value; twice as much in f32."""
+_LOGIT = 4
+"""Bytes of one dumped logit: f32."""
+_TOKEN = 16
+"""Bytes in which a generated token and its margin are kept, at least."""
+_RANK = 256 << 20
+"""Private memory of a rank with its libraries imported, before it loads a weight: 255 MiB with torch 2.13 on Linux."""
+_FEWEST = 8
+_RANKS_A_CORE = 2
+_HINT = "give shorter prompts with --prompt, or fewer tokens with --max-new-tokens"
+
+
+def too_many_ranks(layout: Layout) -> str:
+    """Why this machine cannot run that many processes side by side; empty when it can."""
+    ranks, cores, free = layout.world_size, host.cores(), host.available_memory()
+    most = max(_FEWEST, _RANKS_A_CORE * cores)
+    if ranks > most:
+        return f"{ranks} ranks are more than the {most} that {cores} cores can run side by side"
+    if free and ranks * _RANK > free:
+        return (f"{ranks} ranks take {format_bytes(ranks * _RANK)} before they load a weight, "
+                f"and {format_bytes(free)} are free")
+    return ""
+
+
+def check_length(model: ModelSpec, prompts: Sequence[Sequence[int]], max_new_tokens: int, batch: int, *,
+                 chosen: bool) -> None:
+    """Raises UsageError when a prompt and what is to follow it are longer than the model or this machine can take;
+    NotPossible when nobody has `chosen` them. `prompts` are token ids, of which a replica generates `batch` together.
+    """
+    refusal: type[DayzeroError | NotPossible] = UsageError if chosen else NotPossible
+    longest = max(map(len, prompts))
+    if model.max_positions and longest + max_new_tokens > model.max_positions:
+        number = list(map(len, prompts)).index(longest) + 1
+        raise refusal(f"prompt {number} has {longest:,} tokens; with {_count(max_new_tokens)} new ones that is more "
+                      f"than the {model.max_positions:,} that the model's config allows", _HINT)
+    need, free = least_bytes(model, list(map(len, prompts)), max_new_tokens, batch), host.available_memory()
+    if free and need > free:
+        raise refusal(f"prompts of up to {longest:,} tokens with {_count(max_new_tokens)} new ones take "
+                      f"more than the {format_bytes(free)} that are free on this machine", _HINT)
+
+
+def least_bytes(model: ModelSpec, lengths: Sequence[int], max_new_tokens: int, batch: int) -> int:
+    """Memory that one replica takes at least beside its weights: the cache of its longest batch at full length, or the
+    logits of the longest prompt, which are dumped."""
+    longest = max(lengths)
+    attentions = [model.attentions[layer.attention] for layer in model.layers]
+    whole = sum(cache_bytes_per_token(each, _VALUE) for each in attentions if each.window is None)
+    sequences = min(batch, len(lengths))
+    return max(sequences * (longest + max_new_tokens) * (whole + _TOKEN), longest * model.vocab_size * _LOGIT)
+
+
+def _count(number: int) -> str:
+    """With all digits, or the power of two of a number that no memory could hold."""
+    return f"{number:,}" if number < 10**15 else f"2^{number.bit_length() - 1} or more"
