@@ -33,6 +33,8 @@ class Options:
     """New tokens of each sequence in a traced prefill; None: the workload's."""
     context: int | None = None
     """Tokens in the cache of a traced decode step; None: the workload's."""
+    values: bool = False
+    """Preflight reads the values of small tensors too."""
     top: int = 20
     """Layouts that a plan keeps."""
     layouts: tuple[Layout, ...] = ()

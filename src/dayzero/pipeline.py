@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -52,7 +53,7 @@ def _read(job: Job) -> Release:
 def _preflight(job: Job) -> Findings:
     from dayzero.stages.preflight import preflight
 
-    return preflight(job.need("read", Release), job.need("target", Target))
+    return preflight(job.need("read", Release), job.need("target", Target), values=job.options.values)
 
 
 def _trace(job: Job) -> OpGraph:
@@ -136,10 +137,16 @@ def _target_identity(job: Job) -> list[str]:
     return [read_target(job.target).decode(errors="replace"), platform.node(), platform.machine(), str(os.cpu_count())]
 
 
+def _packages_identity(job: Job) -> list[list[Any]]:
+    """State of the folders that packages are imported from: shipped code is checked against what is installed."""
+    return [_file_state(entry) for entry in sys.path if entry and os.path.isdir(entry)]
+
+
 STAGES: tuple[Stage, ...] = (
     Stage(number=0, name="target", noun=Target, make=_target, identity=_target_identity),
     Stage(number=1, name="read", noun=Release, make=_read, identity=_read_identity),
-    Stage(number=2, name="preflight", noun=Findings, make=_preflight, needs=("read", "target")),
+    Stage(number=2, name="preflight", noun=Findings, make=_preflight, needs=("read", "target"),
+          options=("values",), identity=_packages_identity),
     Stage(number=3, name="trace", noun=OpGraph, make=_trace, needs=("read", "target"),
           options=("batch", "tokens", "context")),
     Stage(number=5, name="plan", noun=Plan, make=_plan, needs=("read", "target"), uses=("trace",), options=("top",)),

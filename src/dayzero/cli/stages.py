@@ -75,13 +75,16 @@ def read(release: Release, metadata_only: MetadataOnly = False, revision: Revisi
 
 
 @app.command()
-def preflight(release: Release, target: Target, runs: Runs = Path("runs"), force: Force = False,
-              as_json: AsJson = False) -> None:
+def preflight(
+    release: Release, target: Target, runs: Runs = Path("runs"), force: Force = False,
+    values: Annotated[bool, typer.Option("--values", help="Read small tensors too: norms, scales, biases.")] = False,
+    as_json: AsJson = False,
+) -> None:
     """Everything that can be seen to go wrong before anything is launched."""
     from dayzero.schema import Findings
     from dayzero.stages.preflight import findings_table
 
-    job = advanced(release, target, runs, options_of(), upto="preflight", force=force)
+    job = advanced(release, target, runs, options_of(values=values), upto="preflight", force=force)
     found = job.need("preflight", Findings)
     show(lambda: {"verdict": found.verdict, "findings": found.findings, "facts": found.facts},
           lambda: findings_table(found), as_json)
