@@ -15,7 +15,7 @@ from .files import check_files
 from .gradients import check_gradients
 from .layers import comparisons, earlier, first_divergence
 from .measure import judged
-from .outputs import check_agreement, check_kept, check_repeat, check_tokens, missing
+from .outputs import check_agreement, check_kept, check_repeat, check_tokens, not_made
 from .reference import run_reference
 
 __all__ = ["FOLDER", "check", "overview", "to_contract"]
@@ -41,7 +41,7 @@ def check(release: Release, record: RunRecord, *, folder: Path, reference: Relea
     files = check_files(release, source, progress)
     kept = [check for run in record.runs for check in check_kept(run, folder)]
     truth = run_reference(source, record, folder, FOLDER, limit_s=limit_s, progress=progress)
-    checks, errors, not_made = [*files.checks, *kept], list[LayerError](), dict(files.not_made)
+    checks, errors, left = [*files.checks, *kept], list[LayerError](), dict(files.not_made)
     divergence: Divergence | None = None
     for run in record.runs:
         progress.update(f"comparing {run.layout.text}")
@@ -51,10 +51,10 @@ def check(release: Release, record: RunRecord, *, folder: Path, reference: Relea
             divergence = divergence or first_divergence(layers)
         gradients = check_gradients(run, folder, truth)
         checks += [*check_tokens(run, truth), check_repeat(run), *check_agreement(run, folder), *gradients]
-        not_made |= missing(run, folder, gradients=bool(gradients))
+        left |= not_made(run, folder, gradients=bool(gradients))
     return Verdict(checks=tuple(checks), layers=tuple(errors), first_divergence=earlier(files.divergence, divergence),
                    reference=f"{'the same files' if reference is None else source.name}, one process, f32",
-                   not_made=not_made)
+                   not_made=left)
 
 
 def _check_record(record: RunRecord, folder: Path) -> None:

@@ -58,7 +58,7 @@ def check_agreement(run: LayoutRun, folder: Path) -> list[Check]:
                    "SHA-256 over all that was dumped")]
 
 
-def missing(run: LayoutRun, folder: Path, *, gradients: bool) -> dict[str, str]:
+def not_made(run: LayoutRun, folder: Path, *, gradients: bool) -> dict[str, str]:
     """{comparison that was not made: why}."""
     because = next((event for event in run.events if "no pass in f32" in event), "the run dumped none")
     found = {}

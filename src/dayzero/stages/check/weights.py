@@ -171,7 +171,7 @@ def _parts(tensor: Tensor) -> Iterator[bytes]:
             file.seek(int(tensor.group.start.values[tensor.row]))
             while left:
                 part = file.read(min(size, left))
-                if not part:
+                if len(part) < min(size, left):
                     raise ReleaseError(f"{tensor.path} ends inside {name}", "get the file again")
                 left -= len(part)
                 yield part

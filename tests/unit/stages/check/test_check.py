@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,12 +16,13 @@ from tests.unit.stages.run.test_record import _pass
 from dayzero.errors import NotPossible, StoreError, UsageError
 from dayzero.runtime.assignment import Assignment, Generated, RankResult
 from dayzero.runtime.dumps import Dump, Sketches
-from dayzero.schema import Layout, LayoutRun, Output, RunRecord, to_json
+from dayzero.runtime.kept import kept
+from dayzero.schema import Check, Layout, LayoutRun, Output, RunRecord, Verdict, from_json, to_json
 from dayzero.stages.check import check
 from dayzero.stages.check.gradients import check_gradients
 from dayzero.stages.check.layers import comparisons, first_divergence
 from dayzero.stages.check.measure import FAR, Distance
-from dayzero.stages.check.outputs import check_agreement, check_repeat, check_tokens
+from dayzero.stages.check.outputs import check_agreement, check_kept, check_repeat, check_tokens, not_made
 from dayzero.stages.check.reference import Reference
 
 PLACES = ("embedding", "layers.0", "layers.1", "layers.10", "norm", "logits")
@@ -149,6 +151,98 @@ def test_a_gradient_that_is_missing_fails(tmp_path: Path, truth: Reference) -> N
     _sketches(tmp_path / "run", a=1.0)
     (found,) = check_gradients(_run("run"), tmp_path, truth)
     assert not found.passed and found.detail.startswith("b;")
+
+
+@pytest.mark.parametrize("odd", [np.nan, np.inf])
+def test_gradients_that_are_no_numbers_fail_with_a_name_and_fit_into_json(
+        tmp_path: Path, truth: Reference, odd: float) -> None:
+    _sketches(tmp_path / "run", a=1.0, b=odd)
+    (found,) = check_gradients(_run("run"), tmp_path, truth)
+    assert not found.passed and found.detail.startswith("b;") and from_json(to_json(found), Check) == found
+    nothing = dataclasses.replace(truth, sketches=_sketches(tmp_path / "odd", a=odd, b=odd))
+    (found,) = check_gradients(_run("run"), tmp_path, nothing)
+    assert not found.passed and from_json(to_json(found), Check) == found
+
+
+def test_a_gradient_of_another_length(tmp_path: Path, truth: Reference) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    save_file({"a": np.ones(3, np.float32), "b": np.ones(4, np.float32)}, folder / "gradients-rank-0.safetensors",
+              metadata={"rows": "2"})
+    with pytest.raises(StoreError, match=r"gradient of a was dumped in shape \[3\]"):
+        check_gradients(_run("run"), tmp_path, truth)
+
+
+def test_no_numbers_in_the_reference_pass_nothing(tmp_path: Path, truth: Reference) -> None:
+    """Neither a coarse pass that overflows nor logits that are no numbers widen a tolerance."""
+    truth.own["layers.1"] = Distance(relative_l2=FAR, max_abs=FAR, cosine=0.0, largest=FAR)
+    assert truth.tolerance("layers.1") == 2**-8 and truth.exact("layers.1") == pytest.approx(2**-24 * 20)
+    odd = dataclasses.replace(truth, margin_error=float("nan"))
+    (found,) = check_tokens(_run("run", tokens=(1, 9, 9)), odd)
+    assert not found.passed and from_json(to_json(found), Check) == found
+
+
+def test_a_prompt_without_output_is_not_passed_over(truth: Reference) -> None:
+    truth.generated[1] = truth.generated[0]
+    first, second = check_tokens(_run("run"), truth)
+    assert first.passed and not second.passed and second.detail == "0 tokens were generated, 3 by the reference"
+
+
+def test_what_was_not_compared_is_listed(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    because = "no pass in f32: the weights take too much"
+    run = msgspec.structs.replace(_run("run"), events=("other", because))
+    assert not_made(run, tmp_path, gradients=False) == {
+        "pp=2 in f32: places of the model": because, "pp=2: gradients": because,
+        "pp=2: files as the run wrote them": "the record has no digests of them"}
+    _dump(tmp_path / "run", "f32")
+    assert not_made(msgspec.structs.replace(run, kept={"a": "b"}), tmp_path, gradients=True) == {}
+
+
+def test_files_that_changed_since_the_run(tmp_path: Path) -> None:
+    launch = tmp_path / "x"
+    (launch / "dump").mkdir(parents=True)
+    (launch / "assignment.json").write_text("{}")
+    _dump(launch / "dump", "bf16")
+    run = msgspec.structs.replace(_run("x/dump"), kept=kept(launch))
+    assert list(run.kept) == ["assignment.json", "dump/bf16-rank-0.safetensors"]
+    assert [check.passed for check in check_kept(run, tmp_path)] == [True]
+    _dump(launch / "dump", "f32")                   # a stale one
+    _dump(launch / "dump", "bf16", layers_1=1e-6)   # another one
+    (found,) = check_kept(run, tmp_path)
+    assert not found.passed and found.observed == 2.0
+    assert found.detail == "changed: dump/bf16-rank-0.safetensors, dump/f32-rank-0.safetensors"
+    (launch / "dump" / "bf16-rank-0.safetensors").unlink()
+    with pytest.raises(StoreError, match=r"the run left dump/bf16-rank-0\.safetensors .* and it is gone"):
+        check_kept(run, tmp_path)
+
+
+@pytest.mark.parametrize("text", ["", '{"root": "r", "layo', "[]", '{"root": 1}'])
+def test_a_damaged_assignment(tmp_path: Path, text: str) -> None:
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "assignment.json").write_text(text)
+    record = RunRecord(runs=(_run("x/dump"),), prompts=("p",), max_new_tokens=3)
+    with pytest.raises(StoreError, match="is damaged"):
+        check(_release(tmp_path), record, folder=tmp_path)
+
+
+def test_damaged_results(tmp_path: Path) -> None:
+    (tmp_path / "x" / "rank-0").mkdir(parents=True)
+    (tmp_path / "x" / "rank-0" / "result.json").write_text('{"rank": ')
+    with pytest.raises(StoreError, match="are damaged"):
+        check_agreement(SimpleNamespace(layout=Layout(tp=2), world_size=2, dump="x/dump"), tmp_path)
+
+
+def test_a_record_of_nothing_proves_nothing(tmp_path: Path) -> None:
+    release = _release(tmp_path)
+    for record, what in ((RunRecord(runs=(), prompts=("p",), max_new_tokens=1), "no runs"),
+                         (RunRecord(runs=(_run("x/dump"),), prompts=(), max_new_tokens=1), "no prompts")):
+        with pytest.raises(StoreError, match=what):
+            check(release, record, folder=tmp_path)
+    empty = msgspec.structs.replace(_run("x/dump"), prompt_tokens=(3, 0))
+    with pytest.raises(UsageError, match="prompt 2 has no tokens"):
+        check(release, RunRecord(runs=(empty,), prompts=("p", ""), max_new_tokens=1), folder=tmp_path)
+    assert not Verdict(checks=(), layers=(), first_divergence=None, reference="m").passed
 
 
 def test_no_gradients_no_check(tmp_path: Path, truth: Reference) -> None:
