@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dayzero.schema import Findings, Release, Target
+from dayzero.schema.coverage import Coverage
 
 from . import (  # noqa: F401  (each registers its rules)
     code,
     config,
     coverage,
+    dtypes,
     engine,
     files,
     keys,
@@ -27,10 +29,12 @@ __all__ = ["Case", "Rule", "findings_table", "preflight", "rules", "rules_table"
 _ORDER = ("error", "warning", "info")
 
 
-def preflight(release: Release, target: Target, *, values: bool = False) -> Findings:
-    """All findings of all rules, errors first, and the facts; `values`: those that read small tensors too. Raises
-    ReleaseError where a size that the cache depends on is not known."""
-    case = Case(release, target, values)
+def preflight(release: Release, target: Target, *, values: bool = False,
+              declared: Coverage | None = None) -> Findings:
+    """All findings of all rules, errors first, and the facts; `values`: those that read small tensors too;
+    `declared`: the ledger of weights against a library's model. Raises ReleaseError where a size that the cache depends
+    on is not known."""
+    case = Case(release, target, values, declared)
     found = [finding for rule in RULES for finding in rule.check(case)]
     found.sort(key=lambda finding: _ORDER.index(finding.severity))
     return Findings(findings=tuple(found), facts=facts(case))

@@ -9,6 +9,7 @@ from dayzero.placement import valid_tp
 from dayzero.placement.memory import value_bytes
 from dayzero.schema import Attention, FeedForward, ModelSpec
 
+from .library import ledger
 from .rule import Case
 
 
@@ -31,6 +32,8 @@ def facts(case: Case) -> dict[str, Any]:
     if case.fits:
         numbers["bytes_per_device"] = case.fits[0].causes
         numbers["layout"] = case.fits[0].layout.text
+    if case.coverage:
+        numbers["coverage"] = ledger(case.coverage)
     return numbers
 
 

@@ -9,6 +9,7 @@ from functools import cached_property
 
 from dayzero.registry import Registry
 from dayzero.schema import Finding, Layout, Release, Target
+from dayzero.schema.coverage import Coverage
 from dayzero.schema.finding import Severity
 
 from .fit import Fit, fits, least_forbidden
@@ -18,7 +19,10 @@ from .tensors import Patterns
 class Case:
     """One release on one target, with what several rules need of them, worked out once."""
 
-    def __init__(self, release: Release, target: Target, values: bool = False) -> None:
+    def __init__(self, release: Release, target: Target, values: bool = False,
+                 coverage: Coverage | None = None) -> None:
+        self.coverage = coverage
+        """The ledger of weights against a library's model; None: it was not made."""
         self.values = values
         """Whether values of small tensors are to be read, not only headers."""
         self.release = release

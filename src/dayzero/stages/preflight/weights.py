@@ -9,6 +9,7 @@ import msgspec
 
 from dayzero.schema import Finding, WeightFamily
 
+from .library import misshapen
 from .parts import absent_parts
 from .rule import Case, rule
 from .tensors import Place, name
@@ -120,6 +121,7 @@ def weights_shape(case: Case) -> Iterator[Finding]:
         differs = _DIFFERS.fullmatch(source)
         if differs:
             yield _contradicted(case, differs["pattern"], differs["key"], int(differs["stated"]))
+    yield from misshapen(case)
 
 
 def _shape(subject: str, file: tuple[int, ...], declared: tuple[int, ...], who: str) -> Finding:
