@@ -51,7 +51,8 @@ def expert_tensors() -> Tensors:
 
 EXPERT_CONFIG: dict[str, object] = {
     **CONFIG, "num_experts": EXPERTS, "num_experts_per_tok": 2, "moe_intermediate_size": WIDTH,
-    "quantization_config": {"quant_method": "fp8", "weight_block_size": [32, 32]},
+    "quantization_config": {"quant_method": "fp8", "weight_block_size": [32, 32],
+                            "modules_to_not_convert": ["self_attn"]},
 }  # fmt: skip
 
 

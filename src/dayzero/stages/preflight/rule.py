@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from dayzero.registry import Registry
-from dayzero.schema import Finding, Layout, Release, Target
+from dayzero.schema import Finding, Layout, Release, Target, TensorGroup
 from dayzero.schema.coverage import Coverage
 from dayzero.schema.finding import Severity
 
 from .fit import Fit, fits, least_forbidden
+from .modules import Module, modules, weight_scales
+from .stated import Stated, stated
 from .tensors import Patterns
 
 
@@ -43,6 +45,21 @@ class Case:
     def patterns(self) -> Patterns:
         """The tensors by name pattern."""
         return Patterns(self.release)
+
+    @cached_property
+    def stated(self) -> Stated:
+        """What the config says of quantisation."""
+        return stated(self.model.quantization, self.release.config)
+
+    @cached_property
+    def modules(self) -> list[Module]:
+        """The weight matrices with the names of their modules; of a config alone none."""
+        return modules(self.release)
+
+    @cached_property
+    def scales(self) -> dict[str, list[TensorGroup]]:
+        """The scales of weights, by the name pattern of their module."""
+        return weight_scales(self.release)
 
     @property
     def has_tensors(self) -> bool:

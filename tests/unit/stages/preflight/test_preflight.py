@@ -185,7 +185,8 @@ def test_what_only_some_layers_have_is_not_missing_elsewhere(check) -> None:
 def test_a_matrix_stored_plainly_needs_no_scale(check) -> None:
     name = "model.layers.2.mlp.experts.1.up_proj.weight"
     tensors = dropped(tiny.expert_tensors(), f"{name}_scale_inv")
-    assert told(check({**tensors, name: (tensors[name][0], "BF16")}, tiny.EXPERT_CONFIG)) == set()
+    found = check({**tensors, name: (tensors[name][0], "BF16")}, tiny.EXPERT_CONFIG)
+    assert told(found) == {("error", "quant-config-vs-file", name)}
 
 
 def test_a_transposed_matrix(check) -> None:
@@ -217,10 +218,10 @@ def test_shapes_against_the_engine(check) -> None:
 
 def test_engine_facts_that_nothing_checks_are_told(check) -> None:
     stated = msgspec.structs.replace(SMALL.engine, facts=msgspec.structs.replace(
-        SMALL.engine.facts, schemes=["w8a8"], limits={"experts": 2}, kv_replication=True))
+        SMALL.engine.facts, unified_pages=True, kv_replication=True))
     found = check(tiny.dense_tensors(), on=msgspec.structs.replace(SMALL, engine=stated))
     assert told(found) == {("info", "engine-facts-unread", "engine")}
-    assert found.findings[0].facts == {"unread": ["schemes", "limits"]}
+    assert found.findings[0].facts == {"unread": ["unified_pages"]}
 
 
 def test_layout_rules(check) -> None:
