@@ -16,7 +16,10 @@ from . import (  # noqa: F401  (each registers its rules)
     layouts,
     memory,
     mtp,
+    quant,
     rope,
+    scales,
+    schemes,
     values,
     weights,
 )
