@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
+from itertools import islice
 
-from dayzero.schema import Finding
+import msgspec
+import numpy as np
+
+from dayzero.schema import Finding, TensorTable
 from dayzero.units import format_bytes
 
 from .rule import Case, rule
+
+MOST_LISTED = 1000
+"""Findings of one rule that are listed one by one."""
 
 
 @rule("file-missing")
@@ -27,20 +33,28 @@ def file_missing(case: Case) -> Iterator[Finding]:
     ## How to fix
     Fetch the file, or all files again; if it was never published, tell the publishers.
     """
-    for file in case.release.missing_shards:
-        yield Finding(rule="file-missing", severity="error", subject=file,
-                      message=f"{file} belongs to the release and is not there", hint="fetch the file")
+    yield from _first(Finding(rule="file-missing", severity="error", subject=file,
+                              message=f"{file} belongs to the release and is not there", hint="fetch the file")
+                      for file in case.release.missing_shards)
+
+
+def _first(findings: Iterator[Finding]) -> Iterator[Finding]:
+    """The first of many findings of one rule, and how many more there are."""
+    last = None
+    for last in islice(findings, MOST_LISTED):
+        yield last
+    rest = sum(1 for _ in findings)
+    if last and rest:
+        yield msgspec.structs.replace(last, subject=f"{rest} more", message=f"so it is with {rest} more", facts={})
 
 
 def _ends(case: Case) -> dict[str, int]:
     """For each file with tensors: one past the last byte that its header describes."""
     table = case.release.tensors
-    ends: dict[int, int] = defaultdict(int)
+    ends = np.zeros(len(table.files) + 1, dtype=np.int64)  # the last one takes what is in no file, -1
     for group in table.groups:
-        for file in set(group.file.values.tolist()):
-            last = int(group.start.values[group.file.values == file].max()) + group.tensor_bytes
-            ends[file] = max(ends[file], last)
-    return {table.files[file]: end for file, end in ends.items() if file >= 0}
+        np.maximum.at(ends, group.file.values, group.start.values + group.tensor_bytes)
+    return dict(zip(table.files, ends.tolist(), strict=False))
 
 
 @rule("file-truncated")
@@ -85,11 +99,15 @@ def file_unlisted(case: Case) -> Iterator[Finding]:
     ## How to fix
     Write the index again from the headers, or take index and shards from the same revision.
     """
-    index, table = case.release.index, case.release.tensors
-    for group in table.groups if index is not None else ():
+    if case.release.index is not None:
+        yield from _first(_unlisted(case.release.index, case.release.tensors))
+
+
+def _unlisted(index: dict[str, str], table: TensorTable) -> Iterator[Finding]:
+    for group in table.groups:
         for row in range(group.count):
             tensor, file = group.name(row), table.files[int(group.file.values[row])]
-            listed = (index or {}).get(tensor)
+            listed = index.get(tensor)
             if listed != file:
                 where = f"lists it in {listed}" if listed else "does not list it"
                 yield Finding(rule="file-unlisted", severity="error", subject=tensor,

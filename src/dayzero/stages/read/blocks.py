@@ -23,7 +23,7 @@ from .facts import FLAGS, Facts
 from .stated import WHOLE_ROW, quantised
 
 KINDS = ("all", "full", "sliding", "sparse", "latent", "linear", "dense", "experts")
-MOST_TENSORS = 20_000_000
+MOST_TENSORS = 5_000_000
 DTYPES = {"bfloat16": "BF16", "float16": "F16", "float32": "F32", "float64": "F64"}
 
 
@@ -158,7 +158,7 @@ class Builder:
             yield end, dtype, [evaluate(side, sizes) for side in sides]
 
     def table(self) -> TensorTable:
-        """All tensors, without files."""
+        """All tensors, without files. Raises CardError, and ReleaseError for too many kinds of tensors."""
         groups: dict[tuple[str, tuple[int, ...], str], list[tuple[int, int, int]]] = {}
         for name, pieces in self._pieces.items():
             for piece in pieces:
@@ -168,6 +168,7 @@ class Builder:
                         raise CardError(f"{name}: {{E}} does not follow a part that contains `expert`",
                                         "write it like experts.{E}.up_proj")
                     groups.setdefault((pattern, piece.shape, piece.dtype), []).append((number, expert, piece.experts))
+        names.refuse_many(len(groups))
         return TensorTable(files=(), groups=tuple(_group(*key, rows) for key, rows in sorted(groups.items())))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -57,22 +58,32 @@ class Part:
 def parts_of(tensors: TensorTable, dims: Dims) -> list[Part]:
     """The families of all tensors, in the table's order."""
     named = [(role_of(group.pattern), group) for group in tensors.groups]
-    modules: dict[str, list[tuple[str, TensorGroup]]] = {}
+    modules: dict[str, _Module] = {}
     for role, group in named:
-        modules.setdefault(role.stem, []).append((role.form, group))
+        modules.setdefault(role.stem, _Module()).groups.setdefault(role.form, []).append(group)
     turned = _turned_experts(named, dims)
-    parts = [_part(group, rows, role, is_mtp, _siblings(group, modules[role.stem]), turned, dims)
+    parts = [_part(group, rows, role, is_mtp, modules[role.stem].beside(group), turned, dims)
              for role, group in named for rows, is_mtp in _by_layer(group, role, dims.layers)]
     return _whole_norms(parts)
 
 
-def _siblings(group: TensorGroup, module: list[tuple[str, TensorGroup]]) -> dict[str, TensorGroup]:
-    """What the module has, by form; where shapes differ between layers, that of the group's first layer."""
-    found: dict[str, TensorGroup] = {}
-    for form, other in module:
-        if form not in found or np.isin(group.layer.values[:1], other.layer.values).all():
-            found[form] = other
-    return found
+class _Module:
+    """All tensors of one module."""
+
+    def __init__(self) -> None:
+        self.groups: dict[str, list[TensorGroup]] = {}
+        """By form; several where shapes differ between layers."""
+
+    def beside(self, group: TensorGroup) -> dict[str, TensorGroup]:
+        """What the module has, by form: of several groups that of the first layer of `group`, if there is one."""
+        layer = int(group.layer.values[0])
+        return {form: self._by_layer[form].get(layer, groups[0]) if len(groups) > 1 else groups[0]
+                for form, groups in self.groups.items()}
+
+    @cached_property
+    def _by_layer(self) -> dict[str, dict[int, TensorGroup]]:
+        return {form: {int(layer): group for group in groups for layer in np.unique(group.layer.values)}
+                for form, groups in self.groups.items() if len(groups) > 1}
 
 
 def _by_layer(group: TensorGroup, role: Role, layers: int) -> Iterator[tuple[Rows, bool]]:

@@ -17,9 +17,10 @@ DEFAULT = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 LIMIT = 2**30
 
-_NUMBERED = re.compile(r"-\d+-of-(?=\d+\.safetensors$)")
-_NUMBER = re.compile(r"^(?P<start>.*-)(?P<number>\d+)-of-(?P<count>\d+)\.safetensors$")
-MOST_SHARDS = 100_000
+_NUMBERED = re.compile(r"-[0-9]{1,9}-of-(?=[0-9]{1,9}\.safetensors$)")
+_NUMBER = re.compile(r"^(?P<start>.*-)(?P<number>[0-9]{1,9})-of-(?P<count>[0-9]{1,9})\.safetensors$")
+MOST_SHARDS = 10_000
+"""Files of weights; the largest releases have a few hundred."""
 
 
 class _Index(msgspec.Struct):
@@ -55,7 +56,10 @@ def read_weight_map(root: Path, name: str) -> dict[str, str]:
         weight_map = _DECODER.decode(read_bounded(inside(root, name), LIMIT, name)).weight_map
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise ReleaseError(f"{name} is not an index of shards: {error}"[:300], "get the file again") from None
-    for file in set(weight_map.values()):
+    files = set(weight_map.values())
+    if len(files) > MOST_SHARDS:
+        raise ReleaseError(f"{name} names {len(files)} files; at most {MOST_SHARDS} make sense", "get the file again")
+    for file in files:
         safe_name(file)
     return weight_map
 

@@ -20,6 +20,9 @@ from dayzero.schema import Column, TensorGroup, TensorTable
 # At most 18 digits: every such number fits a signed 64-bit column.
 _NUMBER = re.compile(r"(?<![^.])(0|[1-9][0-9]{0,17})(?![^.])")
 
+MOST_KINDS = 10_000
+"""Names, shapes and dtypes that differ in more than numbers: real releases have tens or hundreds."""
+
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 Kind = tuple[str, str, tuple[int, ...]]
 """(pattern, dtype, shape): what the tensors of a group share."""
@@ -93,6 +96,7 @@ def table(files: tuple[str, ...], shards: Iterable[Rows]) -> TensorTable:
         bounds = np.searchsorted(rows.kind[order], np.arange(len(rows.kinds) + 1))
         for index, kind in enumerate(rows.kinds):
             parts.setdefault(kind, []).append(columns[:, bounds[index] : bounds[index + 1]])
+    refuse_many(len(parts))
     groups = []
     for (pattern, dtype, shape), pieces in sorted(parts.items(), key=lambda item: (item[0][0], item[0][2], item[0][1])):
         merged = np.concatenate(pieces, axis=1)
@@ -101,6 +105,13 @@ def table(files: tuple[str, ...], shards: Iterable[Rows]) -> TensorTable:
                                   file=Column(file), start=Column(start), item_bits=bits.get(dtype)))  # fmt: skip
     _refuse_duplicates(files, groups)
     return TensorTable(files=files, groups=tuple(groups))
+
+
+def refuse_many(kinds: int) -> None:
+    """Raise ReleaseError for more kinds of tensors than a model has."""
+    if kinds > MOST_KINDS:
+        raise ReleaseError(f"the tensors are of {kinds} kinds, by name without numbers, shape and dtype",
+                           f"at most {MOST_KINDS} make sense; name the tensors of all layers alike")
 
 
 def _refuse_duplicates(files: tuple[str, ...], groups: list[TensorGroup]) -> None:
