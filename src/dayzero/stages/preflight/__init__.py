@@ -24,10 +24,11 @@ from . import (  # noqa: F401  (each registers its rules)
     weights,
 )
 from .facts import facts
+from .ledger import config_ledger, ledger_table
 from .rule import RULES, Case, Rule
 from .tables import findings_table, rules_table
 
-__all__ = ["Case", "Rule", "findings_table", "preflight", "rules", "rules_table"]
+__all__ = ["Case", "Rule", "config_ledger", "findings_table", "ledger_table", "preflight", "rules", "rules_table"]
 
 _ORDER = ("error", "warning", "info")
 

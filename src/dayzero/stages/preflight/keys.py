@@ -52,9 +52,9 @@ def config_unread(case: Case) -> Iterator[Finding]:
             continue
         where = "anywhere" if role == ANY else f"in {role}"
         assumed = {"would_use": reads.defaults[key]} if key in reads.defaults else {}
-        instead = f"; it assumes {_shown(assumed['would_use'])}" if assumed else ""
+        instead = f"; it assumes {shown(assumed['would_use'])}" if assumed else ""
         yield Finding(rule="config-unread", severity="error", subject=key,
-                      message=f"{key} = {_shown(value)} ({does}) is not read {where}{instead}",
+                      message=f"{key} = {shown(value)} ({does}) is not read {where}{instead}",
                       hint="use a version of the engine that reads it there; if the value is built in, state it in "
                            "config_defaults",
                       facts={"role": role, "value": value, **assumed})
@@ -94,7 +94,8 @@ def config_alias(case: Case) -> Iterator[Finding]:
                 continue
             seen.add(name)
             yield Finding(rule="config-alias", severity="info", subject=relative(path),
-                          message=f"{relative(path)} = {_shown(value)} is what most releases call {usual[0]}",
+                          message=f"{relative(path)} = {shown(value)} is what most releases call {usual[0]}"
+                                  + (f", which is {shown(usually[0])} here" if usually else ""),
                           hint="look whether the engine reads this spelling",
                           facts={"value": value, "usual": usual[0]})
 
@@ -112,6 +113,7 @@ def _spellings() -> Iterator[tuple[list[str], list[str]]]:
             yield key.names[:1], key.names
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """A value in one short line."""
     text = str(value).lower() if isinstance(value, bool) else str(value)
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."

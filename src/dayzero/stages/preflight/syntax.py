@@ -69,7 +69,8 @@ def _is_config_class(node: ast.stmt) -> bool:
 
 def _keys(tree: ast.AST) -> Iterator[tuple[str, int]]:
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and _holds_config(node.value):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and _holds_config(node.value) \
+                and node.attr != "get":
             yield node.attr, node.lineno
         elif isinstance(node, ast.Subscript) and _holds_config(node.value) and _text(node.slice):
             yield _text(node.slice), node.lineno

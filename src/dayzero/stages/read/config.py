@@ -173,7 +173,9 @@ def printable(text: str) -> str:
 @cache
 def _plain_keys() -> re.Pattern[str]:
     """Keys that need no attention."""
-    return re.compile("|".join(translate(pattern) for group in vocabulary().config.known.values() for pattern in group))
+    plain = [pattern for group in vocabulary().config.known.values() for pattern in group]
+    wild = [name for key in keys().keys for name in key.names if "*" in name]
+    return re.compile("|".join(map(translate, [*plain, *wild])))
 
 
 @cache

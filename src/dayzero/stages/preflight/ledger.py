@@ -1,0 +1,91 @@
+"""The ledger of config keys: for every key that changes the arithmetic, where the release's own code reads it, and
+whether the engine does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from dayzero.data.keys import lookup
+from dayzero.schema import Release, Target
+
+from .keys import shown
+from .reads import Reads, arithmetic, relative
+from .rope import READERS
+from .shipped import Shipped
+from .syntax import Use, class_defaults, uses
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One key in one part of the model."""
+
+    key: str
+    """The key, without the tables of the language model before it."""
+    value: Any
+    """Its value in config.json."""
+    does: str
+    """What it is."""
+    role: str
+    """Part of the model that uses it."""
+    code: tuple[str, ...]
+    """`file:line class` of each place in the shipped code that reads it, in whatever part; empty: none, or no code."""
+    default: Any
+    """Default of the shipped configuration class; None: none is stated."""
+    engine: bool | None
+    """Whether the engine reads it for this part; None: not known."""
+    fixed: bool
+    """Whether classes for one architecture usually have it built in."""
+
+
+def config_ledger(release: Release, target: Target) -> tuple[Entry, ...]:
+    """Every key of the config that changes the arithmetic at its value, for each part of the model that uses it."""
+    shipped, reads = Shipped(release), Reads(target.engine.facts)
+    read, defaults = uses(shipped), class_defaults(shipped)
+    entries: dict[tuple[str, str], Entry] = {}
+    for key, value, does, role, also, fixed in (*_facts(release), *_unknown(release, read)):
+        top, leaf = key.split(".")[0], key.rpartition(".")[2]
+        engine = reads.reads([role, *also], key) if reads.checked(role) else None
+        entries[key, role] = Entry(key=key, value=value, does=does, role=role, code=_places(read, {top, leaf}),
+                                   default=defaults.get(leaf), engine=engine, fixed=fixed)
+    return tuple(entries.values())
+
+
+def _facts(release: Release) -> Iterator[tuple[str, Any, str, str, tuple[str, ...], bool]]:
+    """Key, value, what it is, part, other parts where reading it is enough, built in."""
+    for fact in arithmetic(release):
+        for role in fact.roles:
+            others = fact.roles if fact.key.once else ()
+            yield fact.names[0], fact.value, fact.key.does, role, (*others, *fact.key.also), fact.key.fixed
+    for rope in release.model.ropes.values():
+        for path, value, does in ((rope.base_key, rope.base, "the base of the rotary frequencies"),
+                                  (rope.table, rope.scaling, "how they are stretched")):
+            if path:
+                yield relative(path), value, does, "rotary", READERS, False
+
+
+def _unknown(release: Release, read: list[Use]) -> Iterator[tuple[str, Any, str, str, tuple[str, ...], bool]]:
+    """Keys that nothing here understands, and that the shipped code reads in some part of the model."""
+    for key in release.model.unknowns:
+        roles = {use.role for use in read if use.role and use.key == key.rpartition(".")[2]}
+        for role in sorted(roles):
+            yield relative(key), lookup(release.config, key), "not known here", role, (), True
+
+
+def _places(read: list[Use], names: set[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(f"{use.file}:{use.line} {use.module}".rstrip() for use in read if use.key in names))
+
+
+def ledger_table(entries: tuple[Entry, ...]) -> Table:
+    """The ledger for a terminal."""
+    table = Table("key", "value", "part of the model", "the release's code reads it", "the engine reads it", box=None)
+    words = {True: "yes", False: "no", None: "not known"}
+    for entry in entries:
+        engine = "no (usually built in)" if entry.engine is False and entry.fixed else words[entry.engine]
+        more = f" and {len(entry.code) - 1} more" if len(entry.code) > 1 else ""
+        table.add_row(*map(escape, (entry.key, shown(entry.value), entry.role, "".join(entry.code[:1]) + more, engine)))
+    return table
