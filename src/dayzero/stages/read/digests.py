@@ -1,10 +1,15 @@
-"""SHA-256 of a release's files: streamed, several files at once, remembered by path, size and time of change."""
+"""SHA-256 of a release's files: streamed, several files at once, remembered by what the system says of a file.
+
+What is finished is kept even when the rest is interrupted, so that the same call goes on from there.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import os
+import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -20,8 +25,10 @@ from .folder import holds_data, inside, list_files, read_bounded, safe_name
 from .headers import PREFIX, header_length
 from .threads import Meter, each
 
-CHUNK = 8 * 2**20
-"""Bytes read at a time."""
+CHUNK = 2**20
+"""Bytes read at a time: few enough that they are still in the processor's cache when they are hashed."""
+SAVE_EVERY = 5.0
+"""Seconds of work that a killed process may lose."""
 MANIFEST_LIMIT = 64 * 2**20
 
 
@@ -84,30 +91,83 @@ def verify(release: Release) -> tuple[tuple[str, str, str], ...]:
                  if file.sha256 and file.expected_sha256 and file.sha256 != file.expected_sha256)  # fmt: skip
 
 
-def digest_paths(paths: Mapping[str, Path], cache: Path | None, progress: Progress) -> dict[str, str]:
-    """SHA-256 of each file, from the cache where its size and time of change are the same."""
-    store = cache_folder(cache) / "digests.json"
-    known = _load(store)
-    keys = {name: _key(path) for name, path in paths.items()}
-    new = {name: path for name, path in paths.items() if keys[name] not in known}
-    meter = Meter("hashing files", sum(path.stat().st_size for path in new.values()), progress)
-    for name, digest in zip(new, each(lambda path: _sha256(path, meter), new.values(), meter), strict=True):
-        if _key(paths[name]) != keys[name]:
-            raise ReleaseError(f"{name} changed while it was read", "wait until it is complete, then try again")
-        known[keys[name]] = digest
-    if new:
+class _Store:
+    """The digests that are known already, by file and state; what is added is written down now and then."""
+
+    def __init__(self, cache: Path | None) -> None:
+        self.path = cache_folder(cache) / "digests.json"
+        self.known = _load(self.path)
+        self._new: dict[str, str] = {}
+        self._lock = threading.Lock()
+        self._saved = time.monotonic()
+
+    def add(self, key: str, digest: str) -> None:
+        """Remember a digest. Threads may call this."""
+        with self._lock:
+            self.known[key] = self._new[key] = digest
+            if time.monotonic() - self._saved > SAVE_EVERY:
+                self.save()
+
+    def save(self) -> None:
+        """Write down what is new, in place of what was known of the same files before."""
+        if not self._new:
+            return
+        files = {_file_of(key) for key in self._new}
+        kept = {key: digest for key, digest in _load(self.path).items() if _file_of(key) not in files}
         # Without the cache the next run is slower, nothing else: a full or read-only disk must not stop this one.
         with contextlib.suppress(StoreError):
-            write_atomic(store, to_json(_load(store) | known))
-    return {name: known[key] for name, key in keys.items()}
+            write_atomic(self.path, to_json(kept | self._new))
+        self._saved = time.monotonic()
+
+
+def digest_paths(paths: Mapping[str, Path], cache: Path | None, progress: Progress,
+                 again: bool = False) -> dict[str, str]:
+    """SHA-256 of each file: what is remembered where the file is as it was then (unless `again`), else as read now.
+
+    Raises ReleaseError when a file cannot be read or changes meanwhile.
+    """
+    store = _Store(cache)
+    keys = {name: _key(path) for name, path in paths.items()}
+    new = [name for name in paths if again or keys[name] not in store.known]
+    meter = Meter("hashing files", sum(paths[name].stat().st_size for name in new), progress)
+
+    def one(name: str) -> None:
+        digest = _sha256(paths[name], meter)
+        if _key(paths[name]) != keys[name]:
+            raise ReleaseError(f"{name} changed while it was read", "wait until it is complete, then try again")
+        store.add(keys[name], digest)
+
+    try:
+        for _ in each(one, sorted(new, key=lambda name: -paths[name].stat().st_size), meter):
+            pass
+    finally:
+        store.save()
+    return {name: store.known[key] for name, key in keys.items()}
+
+
+def remembered(paths: Mapping[str, Path], cache: Path | None = None) -> frozenset[str]:
+    """Names of the files whose digest is known without reading them. Raises ReleaseError."""
+    known = _load(cache_folder(cache) / "digests.json")
+    return frozenset(name for name, path in paths.items() if _key(path) in known)
+
+
+_STATE = 5
+"""Parts of a key after the path."""
 
 
 def _key(path: Path) -> str:
+    """The file and its state: a write changes the time of change, which no program can set back as it can set the time
+    of modification; a file put in its place has another number."""
     try:
         status = path.stat()
     except OSError as error:
         raise ReleaseError(f"cannot read {path}: {error.strerror}", "check the file") from None
-    return f"{path.resolve()}|{status.st_size}|{status.st_mtime_ns}"
+    state = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_dev, status.st_ino)
+    return "|".join([str(path.resolve()), *map(str, state)])
+
+
+def _file_of(key: str) -> str:
+    return key.rsplit("|", _STATE)[0]
 
 
 def _load(store: Path) -> dict[str, str]:

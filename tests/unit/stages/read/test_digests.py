@@ -136,3 +136,54 @@ def test_metadata_only_hashes_nothing(tmp_path: Path) -> None:
     release = read(small_release.write(tmp_path / "small"), metadata_only=True, cache=tmp_path / "cache")
     assert release.has_weights and all(file.sha256 is None for file in release.files)
     assert not (tmp_path / "cache").exists()
+
+
+def test_what_was_hashed_before_an_interrupt_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = {f"{number}": tmp_path / f"{number}.bin" for number in range(4)}
+    for number, path in enumerate(paths.values()):
+        path.write_bytes(b"x" * (1000 - number))  # the longest are read first
+    real, read_now = digests._sha256, []
+
+    def hashed(path: Path, meter: digests.Meter) -> str:
+        read_now.append(path.stem)
+        if path.stem == "3" and len(read_now) <= 4:
+            time.sleep(0.2)  # until the others are done
+            raise KeyboardInterrupt
+        return real(path, meter)
+
+    monkeypatch.setattr(digests, "_sha256", hashed)
+    with pytest.raises(KeyboardInterrupt):
+        digests.digest_paths(paths, tmp_path / "cache", Progress())
+    assert digests.remembered(paths, tmp_path / "cache") == {"0", "1", "2"}
+    found = digests.digest_paths(paths, tmp_path / "cache", Progress())
+    assert sorted(read_now[4:]) == ["3"]
+    assert found == {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in paths.items()}
+    digests.digest_paths(paths, tmp_path / "cache", Progress(), again=True)
+    assert len(read_now) == 4 + 1 + 4
+
+
+def test_a_change_that_hides_its_time_is_seen(tmp_path: Path) -> None:
+    """Same size, and the time of modification set back: the time of change still tells."""
+    path = tmp_path / "a.bin"
+    path.write_bytes(b"before")
+    status = path.stat()
+    digests.digest_paths({"a": path}, tmp_path / "cache", Progress())
+    time.sleep(0.02)
+    path.write_bytes(b"behind")
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert digests.remembered({"a": path}, tmp_path / "cache") == frozenset()
+    assert digests.digest_paths({"a": path}, tmp_path / "cache", Progress())["a"] == hashlib.sha256(b"behind").hexdigest()
+    assert len(json.loads((tmp_path / "cache" / "digests.json").read_bytes())) == 1, "one entry for each file"
+
+
+def test_where_the_cache_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A relative $XDG_CACHE_HOME is to be ignored (XDG Base Directory Specification 0.8)."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for stated in ("", "cache", "./cache"):
+        monkeypatch.setenv("XDG_CACHE_HOME", stated)
+        assert digests.cache_folder() == tmp_path / ".cache" / "dayzero"
+    monkeypatch.setenv("XDG_CACHE_HOME", "/else/where")
+    assert digests.cache_folder() == Path("/else/where/dayzero")
+    monkeypatch.setenv("XDG_CACHE_HOME", "")
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # a user whom the system does not know
+    assert digests.cache_folder().is_absolute()
