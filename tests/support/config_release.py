@@ -61,13 +61,15 @@ KIMI: Config = {  # Kimi-Linear-48B-A3B
 GEMMA: Config = {  # gemma-3-1b-it
     "model_type": "gemma3_text", "hidden_size": 1152, "num_hidden_layers": 26, "num_attention_heads": 4,
     "head_dim": 256, "num_key_value_heads": 1, "intermediate_size": 6912, "vocab_size": 262144,
-    "hidden_activation": "gelu_pytorch_tanh", "query_pre_attn_scalar": 256, "rms_norm_eps": 1e-6, "rope_local_base_freq": 10000, "rope_scaling": None,
+    "hidden_activation": "gelu_pytorch_tanh", "query_pre_attn_scalar": 256, "rms_norm_eps": 1e-6,
+    "rope_local_base_freq": 10000, "rope_scaling": None,
     "rope_theta": 1000000, "sliding_window": 512, "sliding_window_pattern": 6, "attn_logit_softcapping": None,
     "final_logit_softcapping": None, "max_position_embeddings": 32768,
 }  # fmt: skip
 MINIMAX: Config = {  # MiniMax-M3
     "model_type": "minimax_m3", "hidden_size": 6144, "num_hidden_layers": 60, "num_attention_heads": 64,
-    "head_dim": 128, "num_key_value_heads": 4, "intermediate_size": 3072, "dense_intermediate_size": 12288, "vocab_size": 200064,
+    "head_dim": 128, "num_key_value_heads": 4, "intermediate_size": 3072, "dense_intermediate_size": 12288,
+    "vocab_size": 200064,
     "moe_intermediate_size": 3072, "shared_intermediate_size": 3072, "n_shared_experts": 1, "num_local_experts": 128,
     "num_experts_per_tok": 4, "first_k_dense_replace": 3, "moe_layer_freq": [0] * 3 + [1] * 57, "num_mtp_modules": 7,
     "num_nextn_predict_layers": 1, "hidden_act": "swigluoai", "swiglu_alpha": 1.702, "swiglu_beta": 1.0,
