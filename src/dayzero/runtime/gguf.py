@@ -77,6 +77,8 @@ def read_header(source: Path) -> Header:
     from gguf import GGUFReader
 
     try:
+        if source.exists() and not source.is_file():
+            raise ReleaseError(f"{source} is not a regular file", "give the path of a .gguf file")
         with source.open("rb") as file:
             magic = file.read(len(_MAGIC))
     except OSError as error:

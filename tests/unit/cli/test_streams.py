@@ -73,6 +73,7 @@ def test_streams_that_take_nothing(command: str, code: int, tmp_path: Path) -> N
 @pytest.mark.parametrize("command", [
     f"{DAYZERO} devices >/dev/full", f"{DAYZERO} --version >/dev/full", f"{DAYZERO} read $'a\\n\\e[31mb\\nc'",
     f"{DAYZERO} read $'\\xff'", f"{DAYZERO} run x --prompt $'\\xff'", f"{DAYZERO} run x --prompts /dev/zero",
+    f"{DAYZERO} card /dev/zero out", f"{DAYZERO} import-gguf <(sleep 0) out", f"{DAYZERO} card <(sleep 0) out",
     f"{DAYZERO} read {'x' * 5000}", f"{DAYZERO} $'re\\nad'",
 ])  # fmt: skip
 def test_two_lines_and_nothing_else(command: str, tmp_path: Path) -> None:

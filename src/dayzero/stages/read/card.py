@@ -17,12 +17,13 @@ import msgspec
 
 from dayzero.data.vocabulary import blocks
 from dayzero.errors import CardError, ReleaseError, did_you_mean
-from dayzero.schema import Release, Request, TensorTable
+from dayzero.schema import Release, Request, TensorTable, to_json
 
 from .blocks import Architecture, Builder, Use, standard_uses
 from .config import Config
 from .expression import evaluate
 from .facts import language_facts
+from .folder import read_bounded
 from .layers import attention_kinds, feed_forward_kinds
 from .spec import is_tied, model_spec
 
@@ -174,17 +175,17 @@ def _layers(layers: str | list[int], architecture: Architecture) -> tuple[int, .
 
 def _parse(path: Path) -> Card:
     try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise CardError(f"cannot read {path}: {error.strerror}", "give the path of a card (*.toml)") from None
-    if len(data) > CARD_LIMIT:
-        raise CardError(f"{path.name} has {len(data)} bytes", f"a card has at most {CARD_LIMIT}")
+        data = read_bounded(path, CARD_LIMIT, str(path))
+    except ReleaseError as error:
+        raise CardError(error.message, "give the path of a card (*.toml)") from None
     try:
-        return msgspec.toml.decode(data, type=Card)
+        card = msgspec.toml.decode(data, type=Card)
+        to_json(card)
     except msgspec.ValidationError as error:
         raise CardError(f"{path.name}: {error}", _advice(str(error))) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits is a ValueError too
         raise CardError(f"{path.name} is not TOML: {error}".replace("\n", " "), "correct it there") from None
+    return card
 
 
 def _advice(error: str) -> str:

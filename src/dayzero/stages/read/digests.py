@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import tempfile
 import threading
 import time
 from collections.abc import Mapping
@@ -33,8 +34,12 @@ MANIFEST_LIMIT = 64 * 2**20
 
 
 def cache_folder(cache: Path | None = None) -> Path:
-    """`cache`, or dayzero's folder below $XDG_CACHE_HOME (~/.cache)."""
-    return cache or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dayzero"
+    """`cache`, or dayzero's folder below $XDG_CACHE_HOME (~/.cache; a relative one counts for nothing, as its
+    specification says). For a user without a home it is below the system's temporary folder."""
+    stated = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    home = Path(os.path.expanduser("~"))
+    home = home / ".cache" if home.is_absolute() else Path(tempfile.gettempdir(), f"dayzero-cache-{os.getuid()}")
+    return cache or (stated if stated.is_absolute() else home) / "dayzero"
 
 
 def read_manifest(root: Path) -> Manifest | None:

@@ -127,3 +127,10 @@ def test_bytes_that_are_not_text(card: Path) -> None:
     card.write_bytes(b"\xff\xfe[card]")
     with pytest.raises(CardError):
         read_card(card)
+
+
+@pytest.mark.parametrize("line", ["x = " + "[" * 5000 + "]" * 5000, "x = " + "9" * 5000, "x = 0x" + "f" * 5000])
+def test_values_that_nobody_can_write_down(card: Path, line: str) -> None:
+    card.write_text(SMALL + line)
+    with pytest.raises(CardError, match="is not TOML"):
+        read_card(card)
