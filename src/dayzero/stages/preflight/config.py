@@ -38,11 +38,12 @@ def config_list_length(case: Case) -> Iterator[Finding]:
         if len(values) not in allowed:
             yield _wrong(key, len(values), allowed, f"{key} has {len(values)} entries for {layers} layers")
     named = _numbered(case)
-    for _, key, numbers, base in named:
-        highest = max(numbers) - (base or 0) + 1
+    for _, key, numbers, known in named:
+        base = int(0 not in numbers) if known is None else known
+        highest = max(numbers) - base + 1
         if highest > allowed[-1]:
             yield _wrong(key, highest, allowed,
-                         f"{key} names layer {max(numbers)}, counted from {base or 0}; there are {layers} layers")
+                         f"{key} names layer {max(numbers)}, counted from {base}; there are {layers} layers")
     yield from _uncovered(named, allowed)
 
 

@@ -43,7 +43,10 @@ def config_unread(case: Case) -> Iterator[Finding]:
     reads = Reads(case.target.engine.facts)
     if not reads.by_role:
         return
-    lost = [(fact.names[0], fact.value, role, fact.key.does) for fact, role in unread(case.release, reads)]
+    yield from _unknown_roles(reads)
+    built_in = _built_in(case)
+    lost = [(fact.names[0], fact.value, role, fact.key.does) for fact, role in unread(case.release, reads)
+            if not built_in & {*fact.key.names}]
     lost += [(key, value, ANY if reads.complete else "rotary", "rotary positions")
              for key, value in unread_tables(case, reads)]
     dead = _unused_by_release(case) if lost else frozenset[str]()
@@ -58,6 +61,21 @@ def config_unread(case: Case) -> Iterator[Finding]:
                       hint="use a version of the engine that reads it there; if the value is built in, state it in "
                            "config_defaults",
                       facts={"role": role, "value": value, **assumed})
+
+
+def _built_in(case: Case) -> set[str]:
+    """Keys of rotary layouts that the target says of the engine by itself; rope-layout compares these."""
+    parts = case.target.engine.facts.rope_layout or {}
+    words = keys().rope
+    return {name for part in parts for names in (words.layouts, words.half_layouts) for name in names.get(part, ())}
+
+
+def _unknown_roles(reads: Reads) -> Iterator[Finding]:
+    known = {ANY, *keys().modules}
+    for role in sorted(reads.by_role.keys() - known):
+        yield Finding(rule="config-unread", severity="info", subject=role,
+                      message=f"config_reads names {role}, which is no part of a model that is known here",
+                      hint=f"known: {', '.join(sorted(known))}", facts={"role": role})
 
 
 def _unused_by_release(case: Case) -> frozenset[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from dayzero.data.keys import keys, stated
+from dayzero.data.keys import keys, rotates_nothing, stated
 from dayzero.schema import Finding, Rope
 
 from .reads import ANY, Reads, relative
@@ -117,6 +117,23 @@ def rope_base(case: Case) -> Iterator[Finding]:
             message=f"{key} = {rope.base:.15g} ({', '.join(kinds)} layers) is not read; {used:.15g} would be used",
             hint="use a version of the engine that reads this key, or state the base where the engine looks for it",
             facts={"correct": _number(rope.base), "would_use": used, "key": key, "layers": list(kinds)})
+    yield from _other_default(case, reads)
+
+
+def _other_default(case: Case, reads: Reads) -> Iterator[Finding]:
+    """The config states no base at all, and the shipped configuration class and the engine have different defaults."""
+    raw, bases = case.release.config, keys().rope.bases
+    assumed = next(((name, reads.defaults[name]) for name in bases if name in reads.defaults), None)
+    if assumed is None or rotates_nothing(raw) or any(rope.base for rope in case.model.ropes.values()):
+        return
+    defaults = class_defaults(Shipped(case.release))
+    name, used = assumed
+    correct = next((defaults[base] for base in bases if isinstance(defaults.get(base), (int, float))), None)
+    if correct is not None and correct != used:
+        yield Finding(
+            rule="rope-base", severity="error", subject=name,
+            message=f"config.json states no base; the release's class takes {correct:.15g}, the engine {used:.15g}",
+            hint=f"state {name} in config.json", facts={"correct": _number(correct), "would_use": _number(used)})
 
 
 def unread_tables(case: Case, reads: Reads) -> Iterator[tuple[str, Any]]:

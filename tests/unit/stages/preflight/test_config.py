@@ -47,6 +47,8 @@ LINEAR = KIMI["linear_attn_config"]
     (without(KIMI, linear_attn_config={
         **LINEAR, **{key: [n - 1 for n in LINEAR[key]] for key in ("full_attn_layers", "kda_layers")}}), {}),
     (without(GLM, "first_k_dense_replace", mlp_only_layers=[0, 1, 2]), {}),
+    (without(GLM, "first_k_dense_replace", moe_layers=list(range(1, 79)), num_nextn_predict_layers=0), {}),
+    (without(GLM, mtp_layer_types=["full_attention"]), {}),
     (without(GLM, "first_k_dense_replace", mlp_only_layers=[0, 1, 90]), {"mlp_only_layers": (91, [78, 79])}),
 ])  # fmt: skip
 def test_lengths(tmp_path: Path, config: Config, expected: dict[str, tuple[int, list[int]]]) -> None:

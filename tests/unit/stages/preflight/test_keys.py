@@ -100,6 +100,17 @@ def test_what_an_engine_has_built_in_is_not_unread(tmp_path: Path) -> None:
     assert "it assumes 7" in found[0].message
 
 
+def test_a_layout_that_is_stated_of_the_engine_need_not_be_read(tmp_path: Path) -> None:
+    reads = {"rotary": ["rope_parameters"], "indexer": ["index_topk"]}
+    assert unread(tmp_path, GLM, reads) == {("rope_interleave", "rotary"), ("indexer_rope_interleave", "indexer")}
+    assert unread(tmp_path, GLM, reads, rope_layout={"indexer": "half_split"}) == {("rope_interleave", "rotary")}
+
+
+def test_a_part_that_is_not_known_is_said(tmp_path: Path) -> None:
+    found = list(config_unread(Case(release(tmp_path / "release", GLM), on(config_reads={"routed_expert": []}))))
+    assert [(finding.severity, finding.subject) for finding in found] == [("info", "routed_expert")]
+
+
 def test_nothing_is_said_without_a_statement_about_the_engine(tmp_path: Path) -> None:
     assert not list(config_unread(Case(release(tmp_path / "release", V4), on())))
 

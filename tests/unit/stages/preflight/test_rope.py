@@ -51,6 +51,18 @@ def test_the_shipped_configuration_class_counts_where_the_config_is_silent(tmp_p
     assert not list(rope_layout(Case(read, on(rope_layout={"attention": PAIRS}))))
 
 
+@pytest.mark.parametrize(("stated", "assumed", "expected"), [
+    ({}, 1e4, [("rope_theta", 640000, 10000)]), ({}, 640000, []), ({"rope_theta": 500000.0}, 1e4, []),
+    ({"alibi": True}, 1e4, []),
+])
+def test_defaults_of_class_and_engine(tmp_path: Path, stated: Config, assumed: float, expected: list[Any]) -> None:
+    code = "class SomeConfig(Base):\n    def __init__(self, rope_theta=640000.0, **more): ...\n"
+    config = {**without(LLAMA, "rope_theta", "rope_scaling"), **stated}
+    read = release(tmp_path / "release", config, configuration_some=code)
+    found = list(rope_base(Case(read, on(config_defaults={"rope_theta": assumed}))))
+    assert [(one.subject, one.facts["correct"], one.facts["would_use"]) for one in found] == expected
+
+
 @pytest.mark.parametrize(("config", "facts", "expected"), [
     # GLM-5.2: moved into rope_parameters; cf. deepspeedai/DeepSpeed#8341
     (GLM, {"config_reads": {"rotary": FLAT}, "config_defaults": {"rope_theta": 10000.0}},
