@@ -7,7 +7,6 @@ config kept as it is.
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 
 import msgspec
@@ -20,11 +19,10 @@ from .card import read_card
 from .digests import file_digests, verify, write_manifest
 from .folder import CONFIG
 from .local import read_folder
+from .verification import HUB_ID, Verification, verify_release
 from .write import write_release
 
-__all__ = ["file_digests", "read", "verify", "write_manifest", "write_release"]
-
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
+__all__ = ["Verification", "file_digests", "read", "verify", "verify_release", "write_manifest", "write_release"]
 
 
 def read(source: str | Path, *, revision: str | None = None, metadata_only: bool = False, cache: Path | None = None,

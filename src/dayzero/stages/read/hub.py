@@ -134,6 +134,19 @@ def fetch(repo: str, *, revision: str | None, metadata_only: bool, cache: Path |
         return copy
 
 
+def published(repo: str, revision: str | None) -> tuple[str, dict[str, Remote]]:
+    """(commit, the files as the hub lists them now). Raises HubError, UnsafePathError."""
+    with _explained(repo, revision):
+        known = _look_up(repo, revision)
+        return known.commit, known.listing
+
+
+def local_copy(repo: str, revision: str | None, cache: Path | None) -> Path:
+    """Where this machine keeps the files of a hub's release, without asking the hub. Raises HubError."""
+    with _explained(repo, revision):
+        return _offline(repo, revision, False, cache).folder
+
+
 def _look_up(repo: str, revision: str | None) -> _Repo:
     endpoint = os.environ.get("HF_ENDPOINT") or None
     info = _patiently(lambda: HfApi(endpoint=endpoint).model_info(
