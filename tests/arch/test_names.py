@@ -11,6 +11,8 @@ MODELS = ("llama", "qwen", "deepseek", "kimi", "mistral", "mixtral", "gemma", "g
 DEVICES = ("a100", "h20", "h100", "h200", "h800", "b200", "b300", "gb200", "gb300", "mi3\\d\\dx", "ascend", "910b",
            "910c", "nvidia", "amd", "huawei", "tpu", "gaudi")
 ENGINES = ("vllm", "sglang", "tensorrt", "trt.?llm", "megatron", "torchtitan", "llama.?cpp", "mindie", "dynamo")
+EXAMPLE = re.compile(r"^    ## Example\n.*?(?=^    ## |^    \"\"\")", re.MULTILINE | re.DOTALL)
+"""The real case in a rule's page, which names whom it happened to."""
 FORBIDDEN = re.compile(rf"(?<![a-z])({'|'.join((*MODELS, *DEVICES, *ENGINES))})(?![a-z])", re.IGNORECASE)
 
 
@@ -21,10 +23,14 @@ def test_the_core_names_nobody(root: Path) -> None:
         for path in sorted(source.rglob("*"))
         if path.suffix in (".py", ".j2", ".html", ".js", ".css")
         and path.relative_to(source).parts[0] not in ALLOWED
-        for number, line in enumerate(path.read_text().splitlines(), 1)
+        for number, line in enumerate(_without_examples(path).splitlines(), 1)
         for match in FORBIDDEN.finditer(line)
     ]
     assert not found, "\n".join(found)
+
+
+def _without_examples(path: Path) -> str:
+    return EXAMPLE.sub(lambda match: "\n" * match[0].count("\n"), path.read_text())
 
 
 def test_the_pattern_would_see_one() -> None:

@@ -129,7 +129,7 @@ class Rope(Noun, frozen=True, kw_only=True):
     base_key: str
     """Dotted config key of the base; empty: none is stated."""
     scaling: str = "default"
-    """How the frequencies are stretched: default (not at all), linear, dynamic, yarn, longrope, llama3 ..."""
+    """How the frequencies are stretched: default (not at all), linear, dynamic, yarn, longrope ..."""
     factor: float | None = None
     """How many times as long contexts get; None: the kind of scaling has no one factor, or does not state it."""
     original_positions: int | None = None
