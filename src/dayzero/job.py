@@ -35,6 +35,8 @@ class Options:
     """Tokens in the cache of a traced decode step; None: the workload's."""
     values: bool = False
     """Preflight reads the values of small tensors too."""
+    declared: bool = True
+    """Preflight compares the tensors with the model that the library builds, if it can build it here."""
     top: int = 20
     """Layouts that a plan keeps."""
     layouts: tuple[Layout, ...] = ()

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from dayzero import __version__
-from dayzero.errors import DayzeroError, ReleaseError, UsageError, did_you_mean
+from dayzero.errors import DayzeroError, NotPossible, ReleaseError, UsageError, did_you_mean
 from dayzero.job import Job, Options, Stage, make_stage, up_to_date
 from dayzero.progress import SILENT, Progress
 from dayzero.schema import (
@@ -33,6 +33,7 @@ from dayzero.schema import (
     Target,
     Verdict,
 )
+from dayzero.schema.coverage import Coverage
 from dayzero.schema.store import RunDirectory, write_atomic, write_bundle
 
 
@@ -53,7 +54,19 @@ def _read(job: Job) -> Release:
 def _preflight(job: Job) -> Findings:
     from dayzero.stages.preflight import preflight
 
-    return preflight(job.need("read", Release), job.need("target", Target), values=job.options.values)
+    release = job.need("read", Release)
+    declared = _coverage(release) if job.options.declared and release.tensors.count else None
+    return preflight(release, job.need("target", Target), values=job.options.values, declared=declared)
+
+
+def _coverage(release: Release) -> Coverage:
+    """The ledger of weights, or why there is none."""
+    from dayzero.stages.trace import coverage
+
+    try:
+        return coverage(release)
+    except NotPossible as outcome:
+        return Coverage(impossible=outcome.reason)
 
 
 def _trace(job: Job) -> OpGraph:
@@ -146,7 +159,7 @@ STAGES: tuple[Stage, ...] = (
     Stage(number=0, name="target", noun=Target, make=_target, identity=_target_identity),
     Stage(number=1, name="read", noun=Release, make=_read, identity=_read_identity),
     Stage(number=2, name="preflight", noun=Findings, make=_preflight, needs=("read", "target"),
-          options=("values",), identity=_packages_identity),
+          options=("values", "declared"), identity=_packages_identity),
     Stage(number=3, name="trace", noun=OpGraph, make=_trace, needs=("read", "target"),
           options=("batch", "tokens", "context")),
     Stage(number=5, name="plan", noun=Plan, make=_plan, needs=("read", "target"), uses=("trace",), options=("top",)),

@@ -28,6 +28,7 @@ from .options import (
     drawn_progress,
     finish,
     layouts_of,
+    made,
     options_of,
     prompts_of,
     show,
@@ -78,14 +79,15 @@ def read(release: Release, metadata_only: MetadataOnly = False, revision: Revisi
 def preflight(
     release: Release, target: Target, runs: Runs = Path("runs"), force: Force = False,
     values: Annotated[bool, typer.Option("--values", help="Read small tensors too: norms, scales, biases.")] = False,
+    declared: Annotated[bool, typer.Option("--declared", help="Compare with transformers' model.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Everything that can be seen to go wrong before anything is launched."""
     from dayzero.schema import Findings
     from dayzero.stages.preflight import findings_table
 
-    job = advanced(release, target, runs, options_of(values=values), upto="preflight", force=force)
-    found = job.need("preflight", Findings)
+    job = advanced(release, target, runs, options_of(values=values, declared=declared), upto="preflight", force=force)
+    found = made(job, "preflight", Findings)
     show(lambda: {"verdict": found.verdict, "findings": found.findings, "facts": found.facts},
           lambda: findings_table(found), as_json)
     finish(found.verdict == "fail")
@@ -122,7 +124,7 @@ def plan(
     from dayzero.stages.plan import overview, to_contract
 
     job = advanced(release, target, runs, options_of(top=top), upto="plan", force=force)
-    found = job.need("plan", Plan)
+    found = made(job, "plan", Plan)
     show(lambda: to_contract(found), lambda: overview(found), as_json)
     finish(found.best is None)
 
@@ -141,7 +143,7 @@ def run(
     layouts = layouts_of(layout)
     options = options_of(layouts=layouts, prompts=prompts_of(prompt, prompts), max_new_tokens=max_new_tokens, seed=seed)
     job = advanced(release, target or local_target(layouts or (), runs), runs, options, upto="run", force=force)
-    record = job.need("run", RunRecord)
+    record = made(job, "run", RunRecord)
     show(lambda: to_contract(record), lambda: overview(record), as_json)
 
 
@@ -153,7 +155,7 @@ def check(release: Release, target: Target, reference: Reference = None, runs: R
     from dayzero.stages.check import overview, to_contract
 
     job = advanced(release, target, runs, options_of(reference=reference), upto="check", force=force)
-    verdict = job.need("check", Verdict)
+    verdict = made(job, "check", Verdict)
     show(lambda: to_contract(verdict), lambda: overview(verdict), as_json)
     finish(not verdict.passed)
 
@@ -166,7 +168,7 @@ def emit(release: Release, target: Target, runs: Runs = Path("runs"), force: For
     from dayzero.stages.emit import overview
 
     job = advanced(release, target, runs, options_of(), upto="emit", force=force)
-    bundle = job.need("emit", Bundle)
+    bundle = made(job, "emit", Bundle)
     show(lambda: {"folder": str(job.folder.path / "8-bundle"), "commands": bundle.commands, "notes": bundle.notes},
           lambda: overview(bundle), as_json)
 
@@ -178,5 +180,5 @@ def report(release: Release, target: Target, runs: Runs = Path("runs")) -> None:
     from dayzero.schema import Bundle
 
     job = advanced(release, target, runs, options_of(), only="report")
-    job.need("report", Bundle)
+    made(job, "report", Bundle)
     sys.stdout.write(f"{report_path(job)}\n")

@@ -47,16 +47,18 @@ class Misshapen(Noun, frozen=True, kw_only=True):
 class Coverage(Noun, frozen=True, kw_only=True):
     """The ledger of weights: every tensor of the files, every parameter that the code declares."""
 
-    source: str
+    source: str = ""
     """Whose code: library, version and class."""
-    destinations: tuple[Destination, ...]
+    destinations: tuple[Destination, ...] = ()
     """All tensors."""
-    unfilled: tuple[Unfilled, ...]
+    unfilled: tuple[Unfilled, ...] = ()
     """Parameters that are not filled completely."""
-    misshapen: tuple[Misshapen, ...]
+    misshapen: tuple[Misshapen, ...] = ()
     """Tensors that do not fit."""
-    parameters: int
+    parameters: int = 0
     """Parameters (tensors, not values) that the code declares."""
+    impossible: str = ""
+    """Why there is no ledger; empty: there is one."""
 
     @property
     def tensors(self) -> int:

@@ -32,7 +32,7 @@ def facts(case: Case) -> dict[str, Any]:
     if case.fits:
         numbers["bytes_per_device"] = case.fits[0].causes
         numbers["layout"] = case.fits[0].layout.text
-    if case.coverage:
+    if case.coverage and not case.coverage.impossible:
         numbers["coverage"] = ledger(case.coverage)
     return numbers
 

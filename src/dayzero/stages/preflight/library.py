@@ -8,7 +8,7 @@ from typing import Any
 from dayzero.schema import Finding
 from dayzero.schema.coverage import Coverage
 
-from .rule import Case
+from .rule import Case, rule
 
 
 def unexpected(case: Case) -> Iterator[Finding]:
@@ -56,6 +56,28 @@ def ledger(coverage: Coverage) -> dict[str, Any]:
             "parameters": coverage.parameters, "unfilled": len(coverage.unfilled),
             "lines": [{"pattern": line.pattern, "tensors": line.tensors, "parameter": line.parameter,
                        "reason": line.reason} for line in coverage.destinations]}
+
+
+@rule("weights-unchecked", "info")
+def weights_unchecked(case: Case) -> Iterator[Finding]:
+    """The tensors could not be compared with the model that the library builds.
+
+    ## What
+    The ledger of weights was asked for, and the library is not installed or has no class for the model.
+
+    ## Why
+    Without this, nothing found would look like everything found in order.
+
+    ## Example
+    A release that appeared today and brings its own code, which is not executed.
+
+    ## How to fix
+    Install a library that knows the model, or state what the engine declares in [engine].
+    """
+    if case.coverage and case.coverage.impossible:
+        yield Finding(rule="weights-unchecked", severity="info", subject="weights",
+                      message=f"not compared with a library's model: {case.coverage.impossible}",
+                      hint="a newer transformers may know the model; [engine] declares does the same for an engine")
 
 
 def _subject(pattern: str, layers: tuple[int, ...]) -> str:

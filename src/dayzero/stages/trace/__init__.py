@@ -1,6 +1,7 @@
 """Trace: the operators that a model's own code runs, seen without weights. Importing it does not import torch."""
 
+from .destinations import coverage
 from .tracer import trace
 from .views import call_tree, hot_spots, operators_table, overview, to_contract
 
-__all__ = ["call_tree", "hot_spots", "operators_table", "overview", "to_contract", "trace"]
+__all__ = ["call_tree", "coverage", "hot_spots", "operators_table", "overview", "to_contract", "trace"]

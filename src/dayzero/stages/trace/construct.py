@@ -12,12 +12,14 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 
 from dayzero.errors import NotPossible
 from dayzero.schema import Release
 
 LIBRARY_ERRORS = (
     RuntimeError, ValueError, TypeError, AttributeError, LookupError, ArithmeticError, ImportError, AssertionError,
+    StrictDataclassError,
 )  # fmt: skip
 """What somebody else's model code raises on input that it was not written for."""
 NOT_ARCHITECTURE = ("quantization_config", "auto_map", "torch_dtype", "_name_or_path")

@@ -15,7 +15,7 @@ import numpy as np
 
 from dayzero.data.vocabulary import vocabulary
 from dayzero.errors import NotPossible
-from dayzero.placement.split import UNUSED, is_mtp
+from dayzero.placement.split import TOWERS, UNUSED, is_mtp, is_tower
 from dayzero.schema import Release, TensorGroup, WeightFamily
 from dayzero.schema.coverage import Coverage, Destination, Misshapen, Unfilled
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Shape = tuple[int, ...]
 COMPANIONS = {"scale": "quantisation: goes with its weight", "global_scale": "quantisation: goes with its weight",
-              "zero_point": "quantisation: goes with its weight", "buffer": "is computed, not loaded"}
+              "zero_point": "quantisation: goes with its weight", "buffer": "a table or a shape, no parameter"}
 """Forms of tensors that the unquantised model has no parameters for, and why that is right."""
 UNPACKED = ("BF16", "F16", "F32", "F64", "F8_E4M3", "F8_E5M2")
 """dtypes in which a stored shape is that of the matrix."""
@@ -107,6 +107,8 @@ def _names(model: torch.nn.Module) -> Names:
 def _gone_through(release: Release, names: Names, model: torch.nn.Module) -> Ledger:
     ledger, families = Ledger(), _families(release)
     left_out = [re.compile(one) for one in getattr(model, "_keys_to_ignore_on_load_unexpected", None) or ()]
+    towers = {word for scope in TOWERS for word in vocabulary().scopes[scope]}
+    has_towers = any(towers.intersection(name.split(".")) for name in names.declared)
     for group in release.tensors.groups:
         form, stem = _form(group.pattern)
         layers = group.layer.values
@@ -118,7 +120,7 @@ def _gone_through(release: Release, names: Names, model: torch.nn.Module) -> Led
                 _each_expert(ledger, names, group, rows, targets[0], family)
                 continue
             parameter = _pattern(targets[0], layer) if targets else ""
-            reason = "" if targets else _reason(group.name(int(rows[0])), form, family, left_out, release)
+            reason = "" if targets else _reason(group.name(int(rows[0])), form, family, left_out, has_towers, release)
             ledger.lines[group.pattern, parameter, reason].append((layer, len(rows)))
             for target in targets:
                 ledger.filled[target] += len(rows) * _values(group, family) / len(targets)
@@ -162,7 +164,7 @@ def _compare(ledger: Ledger, group: TensorGroup, form: str, declared: Shape, lay
 
 
 def _reason(name: str, form: str, family: WeightFamily | None, left_out: list[re.Pattern[str]],
-            release: Release) -> str:
+            has_towers: bool, release: Release) -> str:
     """Why it is right that a tensor has no parameter; empty: it is not."""
     if form in COMPANIONS:
         return COMPANIONS[form]
@@ -170,6 +172,8 @@ def _reason(name: str, form: str, family: WeightFamily | None, left_out: list[re
         return "prediction layer: the library's class has none"
     if family is not None and family.role.split(".")[0] == UNUSED:
         return "the model does not use it"
+    if family is not None and is_tower(family) and not has_towers:
+        return "tower: the class is the language model alone"
     if any(one.search(name) for one in left_out):
         return "the library leaves it out on purpose"
     return ""
