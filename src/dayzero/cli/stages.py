@@ -28,7 +28,6 @@ from .options import (
     drawn_progress,
     finish,
     layouts_of,
-    made,
     options_of,
     prompts_of,
     show,
@@ -87,7 +86,7 @@ def preflight(
     from dayzero.stages.preflight import findings_table
 
     job = advanced(release, target, runs, options_of(values=values, declared=declared), upto="preflight", force=force)
-    found = made(job, "preflight", Findings)
+    found = job.need("preflight", Findings)
     show(lambda: {"verdict": found.verdict, "findings": found.findings, "facts": found.facts},
           lambda: findings_table(found), as_json)
     finish(found.verdict == "fail")
@@ -124,7 +123,7 @@ def plan(
     from dayzero.stages.plan import overview, to_contract
 
     job = advanced(release, target, runs, options_of(top=top), upto="plan", force=force)
-    found = made(job, "plan", Plan)
+    found = job.need("plan", Plan)
     show(lambda: to_contract(found), lambda: overview(found), as_json)
     finish(found.best is None)
 
@@ -143,7 +142,7 @@ def run(
     layouts = layouts_of(layout)
     options = options_of(layouts=layouts, prompts=prompts_of(prompt, prompts), max_new_tokens=max_new_tokens, seed=seed)
     job = advanced(release, target or local_target(layouts or (), runs), runs, options, upto="run", force=force)
-    record = made(job, "run", RunRecord)
+    record = job.need("run", RunRecord)
     show(lambda: to_contract(record), lambda: overview(record), as_json)
 
 
@@ -155,7 +154,7 @@ def check(release: Release, target: Target, reference: Reference = None, runs: R
     from dayzero.stages.check import overview, to_contract
 
     job = advanced(release, target, runs, options_of(reference=reference), upto="check", force=force)
-    verdict = made(job, "check", Verdict)
+    verdict = job.need("check", Verdict)
     show(lambda: to_contract(verdict), lambda: overview(verdict), as_json)
     finish(not verdict.passed)
 
@@ -168,7 +167,7 @@ def emit(release: Release, target: Target, runs: Runs = Path("runs"), force: For
     from dayzero.stages.emit import overview
 
     job = advanced(release, target, runs, options_of(), upto="emit", force=force)
-    bundle = made(job, "emit", Bundle)
+    bundle = job.need("emit", Bundle)
     show(lambda: {"folder": str(job.folder.path / "8-bundle"), "commands": bundle.commands, "notes": bundle.notes},
           lambda: overview(bundle), as_json)
 
@@ -180,5 +179,5 @@ def report(release: Release, target: Target, runs: Runs = Path("runs")) -> None:
     from dayzero.schema import Bundle
 
     job = advanced(release, target, runs, options_of(), only="report")
-    made(job, "report", Bundle)
+    job.need("report", Bundle)
     sys.stdout.write(f"{report_path(job)}\n")
