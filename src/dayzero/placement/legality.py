@@ -12,6 +12,7 @@ from dayzero.schema import Attention, Engine, FeedForward, Finding, Layout, Mode
 
 from .keys import config_key, stated_key
 from .layouts import divisors
+from .padding import head_padding
 
 Rule = Callable[[ModelSpec, Layout, Engine], Iterable[Finding]]
 
@@ -295,6 +296,7 @@ RULES: dict[str, Rule] = {
     "shard-width": shard_width,
     "shard-experts": shard_experts,
     "shard-quant-block": shard_quant_block,
+    "head-padding": head_padding,
     "pipeline-stages": pipeline_stages,
 }
 """The rules by name."""
