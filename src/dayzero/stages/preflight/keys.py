@@ -13,7 +13,7 @@ from .reads import ANY, Reads, relative, unread
 from .rope import unread_tables
 from .rule import Case, rule
 from .shipped import Shipped
-from .syntax import uses
+from .syntax import SIZES, uses
 
 SHOWN = 40
 """Longest value in a message."""
@@ -80,8 +80,8 @@ def _unknown_roles(reads: Reads) -> Iterator[Finding]:
 
 def _unused_by_release(case: Case) -> frozenset[str]:
     """Keys of the config that the release's own model code, where it is shipped, does not read either."""
-    read = {use.key for use in uses(Shipped(case.release))}
-    if not {"hidden_size", "num_hidden_layers"} & read:
+    read = {use.key for use in uses(Shipped(case.release).sources.values())}
+    if not SIZES & read:
         return frozenset()
     stated = {key for _, table in language_tables(case.release.config) for key in table}
     return frozenset(stated - read)

@@ -1,5 +1,5 @@
-"""The ledger of config keys: for every key that changes the arithmetic, where the release's own code reads it, and
-whether the engine does."""
+"""The ledger of config keys: for every key that changes the arithmetic, where the model's code reads it (the
+release's own, or that of the installed transformers), and whether the engine does."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from dayzero.schema import Release, Target
 from .keys import shown
 from .reads import Reads, arithmetic, relative
 from .rope import READERS
-from .shipped import Shipped
-from .syntax import Use, class_defaults, uses
+from .syntax import Use, class_defaults, model_code, uses
 
 
 @dataclass(frozen=True)
@@ -33,9 +32,9 @@ class Entry:
     role: str
     """Part of the model that uses it."""
     code: tuple[str, ...]
-    """`file:line class` of each place in the shipped code that reads it, in whatever part; empty: none, or no code."""
+    """`file:line class` of each place in that code that reads it, in whatever part; empty: none, or no code."""
     default: Any
-    """Default of the shipped configuration class; None: none is stated."""
+    """Default of the configuration class; None: none is stated."""
     engine: bool | None
     """Whether the engine reads it for this part; None: not known."""
     fixed: bool
@@ -44,8 +43,8 @@ class Entry:
 
 def config_ledger(release: Release, target: Target) -> tuple[Entry, ...]:
     """Every key of the config that changes the arithmetic at its value, for each part of the model that uses it."""
-    shipped, reads = Shipped(release), Reads(target.engine.facts)
-    read, defaults = uses(shipped), class_defaults(shipped)
+    sources, reads = model_code(release), Reads(target.engine.facts)
+    read, defaults = uses(sources), class_defaults(sources)
     entries: dict[tuple[str, str], Entry] = {}
     for key, value, does, role, also, fixed in (*_facts(release), *_unknown(release, read)):
         top, leaf = key.split(".")[0], key.rpartition(".")[2]
@@ -82,10 +81,10 @@ def _places(read: list[Use], names: set[str]) -> tuple[str, ...]:
 
 def ledger_table(entries: tuple[Entry, ...]) -> Table:
     """The ledger for a terminal."""
-    table = Table("key", "value", "part of the model", "the release's code reads it", "the engine reads it", box=None)
+    table = Table("key", "value", "part of the model", "the model's code reads it", "the engine reads it", box=None)
     words = {True: "yes", False: "no", None: "not known"}
     for entry in entries:
         engine = "no (usually built in)" if entry.engine is False and entry.fixed else words[entry.engine]
         more = f" and {len(entry.code) - 1} more" if len(entry.code) > 1 else ""
-        table.add_row(*map(escape, (entry.key, shown(entry.value), entry.role, "".join(entry.code[:1]) + more, engine)))
+        table.add_row(*map(escape, (entry.key, shown(entry.value), entry.role, "".join(entry.code[:1]).rpartition("/")[2] + more, engine)))
     return table

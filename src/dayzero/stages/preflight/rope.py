@@ -67,7 +67,7 @@ def _stated_layout(case: Case, part: str) -> tuple[str, str, str] | None:
         for _, path, value in stated(raw, names):
             if isinstance(value, bool):
                 return relative(path), when_true if value else when_false, f"{path} = {str(value).lower()}"
-        defaults = class_defaults(Shipped(case.release))
+        defaults = class_defaults(Shipped(case.release).sources.values())
         for name in names:
             if isinstance(defaults.get(name), bool):
                 layout = when_true if defaults[name] else when_false
@@ -126,7 +126,7 @@ def _other_default(case: Case, reads: Reads) -> Iterator[Finding]:
     assumed = next(((name, reads.defaults[name]) for name in bases if name in reads.defaults), None)
     if assumed is None or rotates_nothing(raw) or any(rope.base for rope in case.model.ropes.values()):
         return
-    defaults = class_defaults(Shipped(case.release))
+    defaults = class_defaults(Shipped(case.release).sources.values())
     name, used = assumed
     correct = next((defaults[base] for base in bases if isinstance(defaults.get(base), (int, float))), None)
     if correct is not None and correct != used:

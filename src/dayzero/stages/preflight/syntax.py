@@ -1,19 +1,24 @@
-"""Which config keys the shipped code of a release reads, where, and the defaults of its configuration classes: from its
-syntax, without running it."""
+"""Which config keys the code of a model reads, where, and the defaults of its configuration classes: from its syntax,
+without running it."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
-from dayzero.data.keys import keys
+from dayzero.data.keys import keys, language_tables
+from dayzero.schema import Release
 
-from .shipped import Shipped
+from .shipped import Shipped, Source
 
 CONFIGS = ("config", "cfg", "configuration", "hf_config", "model_config")
 """Names, and ends of names, that hold a config."""
+SIZES = {"hidden_size", "num_hidden_layers"}
+"""Keys of which the code of any model reads one."""
 
 
 @dataclass(frozen=True)
@@ -32,11 +37,32 @@ class Use:
     """Part of the model that the class is; empty where its name does not say."""
 
 
-def uses(shipped: Shipped) -> list[Use]:
-    """Every place in the shipped code that reads a config key: `config.key`, `getattr(config, "key", ...)`,
+def model_code(release: Release) -> list[Source]:
+    """The model's code: what the release ships, or else what the installed transformers has for its model_type."""
+    shipped = list(Shipped(release).sources.values())
+    if SIZES & {use.key for use in uses(shipped)}:
+        return shipped
+    return _native(release)
+
+
+def _native(release: Release) -> list[Source]:
+    """Code of the installed transformers, as text; empty where it is not installed or does not know the model."""
+    package = find_spec("transformers")
+    types = [str(table.get("model_type")) for _, table in language_tables(release.config)]
+    for root in (package.submodule_search_locations or []) if package else []:
+        for name in (name for type_ in types for name in (type_, type_.removesuffix("_text"))):
+            files = [Path(root, "models", name, f"{kind}_{name}.py") for kind in ("modeling", "configuration")]
+            if name.isidentifier() and all(file.is_file() for file in files):
+                return [Source(file=Path("transformers", file.relative_to(root)).as_posix(),
+                               tree=ast.parse(file.read_bytes()), problem="") for file in files]
+    return []
+
+
+def uses(sources: Iterable[Source]) -> list[Use]:
+    """Every place in code that reads a config key: `config.key`, `getattr(config, "key", ...)`,
     `config["key"]` and `config.get("key")`. Configuration classes, which only hold keys, are left out."""
     found = []
-    for source in shipped.sources.values():
+    for source in sources:
         for node in source.tree.body if source.tree else ():
             module = node.name if isinstance(node, ast.ClassDef) else ""
             if not _is_config_class(node):
@@ -44,11 +70,11 @@ def uses(shipped: Shipped) -> list[Use]:
     return found
 
 
-def class_defaults(shipped: Shipped) -> dict[str, Any]:
-    """Default of each parameter and field of the shipped configuration classes of the language model."""
+def class_defaults(sources: Iterable[Source]) -> dict[str, Any]:
+    """Default of each parameter and field of the configuration classes of the language model."""
     towers = ("vision", "audio", "visual", "speech")
     found: dict[str, Any] = {}
-    for source in shipped.sources.values():
+    for source in sources:
         for node in source.tree.body if source.tree else ():
             if isinstance(node, ast.ClassDef) and _is_config_class(node) \
                     and not any(word in node.name.lower() for word in towers):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from tests.support.config_release import KIMI, LLAMA, on, release, without
+from tests.support.config_release import GLM, KIMI, LLAMA, on, release, without
 
 from dayzero.stages.preflight import config_ledger, ledger_table
 from dayzero.stages.preflight.shipped import Shipped
@@ -49,7 +49,8 @@ class SomeConfig(PretrainedConfig):
 
 
 def test_what_code_reads_and_where(tmp_path: Path) -> None:
-    found = uses(Shipped(release(tmp_path / "release", LLAMA, modeling_some=MODEL, configuration_some=CONFIG)))
+    read = release(tmp_path / "release", LLAMA, modeling_some=MODEL, configuration_some=CONFIG)
+    found = uses(Shipped(read).sources.values())
     assert {(use.key, use.line, use.module, use.role) for use in found} == {
         ("routed_scaling_factor", 7, "SomeMoEGate", "router"),
         ("moe_router_activation_func", 8, "SomeMoEGate", "router"),
@@ -64,7 +65,8 @@ def test_what_code_reads_and_where(tmp_path: Path) -> None:
 
 def test_defaults_of_the_language_models_class(tmp_path: Path) -> None:
     read = release(tmp_path / "release", LLAMA, modeling_some=MODEL, configuration_some=CONFIG, broken="class (")
-    assert class_defaults(Shipped(read)) == {"hidden_act": "silu", "routed_scaling_factor": 1.0, "surprise": True}
+    found = class_defaults(Shipped(read).sources.values())
+    assert found == {"hidden_act": "silu", "routed_scaling_factor": 1.0, "surprise": True}
 
 
 @pytest.mark.parametrize(("name", "role"), [
@@ -96,3 +98,12 @@ def test_ledger(tmp_path: Path) -> None:
     Console(file=text, width=160).print(ledger_table(entries))
     assert "modeling_some.py:7 SomeMoEGate" in text.getvalue()
     assert len(text.getvalue().splitlines()) == 1 + len(entries)
+
+
+def test_without_code_of_its_own_that_of_transformers_counts(tmp_path: Path) -> None:
+    """transformers 5: models/glm_moe_dsa/modeling_glm_moe_dsa.py, in which indexer_rope_interleave is not read."""
+    pytest.importorskip("transformers")
+    code = {entry.key: entry.code for entry in config_ledger(release(tmp_path / "release", GLM), on())}
+    assert any("GlmMoeDsaIndexer" in place for place in code["index_topk"])
+    assert all(place.startswith("transformers/models/glm_moe_dsa/") for place in code["index_topk"])
+    assert config_ledger(release(tmp_path / "other", without(GLM, model_type="../some")), on())[0].code == ()
