@@ -264,8 +264,9 @@ def _stop_on_broken_files(job: Job, stage: Stage, upto: str | None) -> None:
     """Files that are cut short or missing make everything after preflight meaningless: say so and stop."""
     if stage.name != "preflight" or upto == "preflight":
         return
-    findings = job.need("preflight", Findings).findings
-    broken = [finding for finding in findings if finding.severity == "error" and finding.rule.startswith("file-")]
+    found = job.get("preflight", Findings)  # without it what needs it says why it is not possible
+    broken = [finding for finding in (found.findings if found else ())
+              if finding.severity == "error" and finding.rule.startswith("file-")]
     if broken:
         more = f" (and {len(broken) - 1} more)" if len(broken) > 1 else ""
         raise ReleaseError(f"{broken[0].rule} {broken[0].subject}: {broken[0].message}{more}", broken[0].hint)

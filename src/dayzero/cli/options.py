@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -35,6 +35,7 @@ MetadataOnly = Annotated[bool, typer.Option("--metadata-only", help="From a hub:
 Revision = Annotated[str | None, typer.Option("--revision", help="Revision of a hub id.")]
 Layouts = Annotated[list[str] | None, typer.Option("--layout", help="Layout to run, like tp=2,pp=1; repeatable.")]
 
+T = TypeVar("T")
 _ONE_A_LINE = "give a text file with one prompt a line"
 _PROMPTS_LIMIT = 64 * 2**20
 
@@ -72,18 +73,21 @@ def layouts_of(given: list[str] | None) -> tuple[Layout, ...] | None:
 
 
 def advanced(release: str, target: Path, runs: Path, options: Options, **stages: Any) -> Job:
-    """The job, advanced as `stages` says (see pipeline.advance), with progress drawn on standard error. Raises
-    StageError when the stage `upto` has no result because it, or one that it needs, failed."""
+    """The job, advanced as `stages` says (see pipeline.advance), with progress drawn on standard error."""
     from dayzero.pipeline import advance, open_job
 
     with drawn_progress() as progress:
-        job = advance(open_job(release, target, runs=runs, options=options, progress=progress), **stages)
-    asked = job.made.get(stages.get("upto", ""))
-    failed = next((made for made in job.made.values() if made.status == "failed"), None)
-    if asked and asked.status != "done" and failed:
+        return advance(open_job(release, target, runs=runs, options=options, progress=progress), **stages)
+
+
+def made(job: Job, stage: str, noun: type[T]) -> T:
+    """What a stage made. Raises StageError when it has made nothing because it, or one that it needs, failed;
+    NotPossible when it cannot run here."""
+    failed = next((each for each in job.made.values() if each.status == "failed"), None)
+    if failed and job.get(stage, noun) is None:
         message, _, log = failed.reason.partition("\n")
         raise StageError(message, failed.hint, log)
-    return job
+    return job.need(stage, noun)
 
 
 def drawn_progress() -> AbstractContextManager[Progress]:

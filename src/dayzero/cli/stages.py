@@ -28,6 +28,7 @@ from .options import (
     drawn_progress,
     finish,
     layouts_of,
+    made,
     options_of,
     prompts_of,
     show,
@@ -86,7 +87,7 @@ def preflight(
     from dayzero.stages.preflight import findings_table
 
     job = advanced(release, target, runs, options_of(values=values, declared=declared), upto="preflight", force=force)
-    found = job.need("preflight", Findings)
+    found = made(job, "preflight", Findings)
     show(lambda: {"verdict": found.verdict, "findings": found.findings, "facts": found.facts},
           lambda: findings_table(found), as_json)
     finish(found.verdict == "fail")
@@ -123,7 +124,7 @@ def plan(
     from dayzero.stages.plan import overview, to_contract
 
     job = advanced(release, target, runs, options_of(top=top), upto="plan", force=force)
-    found = job.need("plan", Plan)
+    found = made(job, "plan", Plan)
     show(lambda: to_contract(found), lambda: overview(found), as_json)
     finish(found.best is None)
 
@@ -142,7 +143,7 @@ def run(
     layouts = layouts_of(layout)
     options = options_of(layouts=layouts, prompts=prompts_of(prompt, prompts), max_new_tokens=max_new_tokens, seed=seed)
     job = advanced(release, target or local_target(layouts or (), runs), runs, options, upto="run", force=force)
-    record = job.need("run", RunRecord)
+    record = made(job, "run", RunRecord)
     show(lambda: to_contract(record), lambda: overview(record), as_json)
 
 
@@ -154,7 +155,7 @@ def check(release: Release, target: Target, reference: Reference = None, runs: R
     from dayzero.stages.check import overview, to_contract
 
     job = advanced(release, target, runs, options_of(reference=reference), upto="check", force=force)
-    verdict = job.need("check", Verdict)
+    verdict = made(job, "check", Verdict)
     show(lambda: to_contract(verdict), lambda: overview(verdict), as_json)
     finish(not verdict.passed)
 
@@ -167,7 +168,7 @@ def emit(release: Release, target: Target, runs: Runs = Path("runs"), force: For
     from dayzero.stages.emit import overview
 
     job = advanced(release, target, runs, options_of(), upto="emit", force=force)
-    bundle = job.need("emit", Bundle)
+    bundle = made(job, "emit", Bundle)
     show(lambda: {"folder": str(job.folder.path / "8-bundle"), "commands": bundle.commands, "notes": bundle.notes},
           lambda: overview(bundle), as_json)
 
@@ -179,5 +180,5 @@ def report(release: Release, target: Target, runs: Runs = Path("runs")) -> None:
     from dayzero.schema import Bundle
 
     job = advanced(release, target, runs, options_of(), only="report")
-    job.need("report", Bundle)
+    made(job, "report", Bundle)
     sys.stdout.write(f"{report_path(job)}\n")
