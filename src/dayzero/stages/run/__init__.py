@@ -15,7 +15,7 @@ from dayzero.schema import Layout, LayoutRun, Plan, Release, RunRecord, Target
 
 from .contract import overview, to_contract
 from .layouts import check_possible, choose
-from .limits import check_length
+from .limits import check_length, check_time
 from .record import environment, layout_run
 
 __all__ = ["FOLDER", "PROMPTS", "overview", "run", "to_contract"]
@@ -54,6 +54,7 @@ def run(release: Release, plan: Plan, target: Target, *, folder: Path, layouts: 
     ids = tokens.encode(texts)
     widest = -(-target.workload.concurrency // min(layout.dp for layout in chosen))
     check_length(release.model, ids, max_new_tokens, widest, chosen=bool(prompts) or max_new_tokens > NEW_TOKENS)
+    check_time(release.model, ids, chosen, target, limit_s)
     runs: list[LayoutRun] = []
     facts: dict[str, str] = {}
     for layout in chosen:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dayzero.backends import host
 from dayzero.errors import DayzeroError, NotPossible, UsageError
 from dayzero.ops import cache_bytes_per_token
-from dayzero.schema import Layout, ModelSpec
+from dayzero.schema import Layout, ModelSpec, Target
 from dayzero.units import format_bytes
 
 _VALUE = 2
@@ -18,6 +18,8 @@ _TOKEN = 16
 """Bytes in which a generated token and its margin are kept, at least."""
 _RANK = 256 << 20
 """Private memory of a rank with its libraries imported, before it loads a weight: 255 MiB with torch 2.13 on Linux."""
+_READINGS = 4
+"""How often a run reads each prompt at least: for its first token, twice to generate, and for the dump."""
 _FEWEST = 8
 _RANKS_A_CORE = 2
 _HINT = "give shorter prompts with --prompt, or fewer tokens with --max-new-tokens"
@@ -60,6 +62,30 @@ def least_bytes(model: ModelSpec, lengths: Sequence[int], max_new_tokens: int, b
     whole = sum(cache_bytes_per_token(each, _VALUE) for each in attentions if each.window is None)
     sequences = min(batch, len(lengths))
     return max(sequences * (longest + max_new_tokens) * (whole + _TOKEN), longest * model.vocab_size * _LOGIT)
+
+
+def check_time(model: ModelSpec, prompts: Sequence[Sequence[int]], layouts: Sequence[Layout], target: Target,
+               limit_s: float) -> None:
+    """Raises NotPossible when reading the prompts takes longer than a launch may, even at the device's full speed."""
+    flops = target.cluster.device.flops.get(model.dtype)
+    if not flops:
+        return
+    once = sum(least_flops(model, len(prompt)) for prompt in prompts)
+    for layout in layouts:
+        seconds = _READINGS * once / (flops * layout.world_size)
+        if seconds > limit_s:
+            raise NotPossible(f"to read prompts of up to {max(map(len, prompts)):,} tokens {_READINGS} times takes at "
+                              f"least {seconds:,.0f} s with {layout.text}, and a launch may take {limit_s:,.0f} s",
+                              _HINT)
+
+
+def least_flops(model: ModelSpec, tokens: int) -> float:
+    """Operations of one prompt: two for each active weight and token, and those of the scores and values that causal
+    attention needs, tokens^2 / 2 for each head."""
+    attentions = [model.attentions[layer.attention] for layer in model.layers]
+    pairs = sum(each.heads * (each.head_dim + each.v_head_dim) * min(tokens / 2, each.window or tokens)
+                for each in attentions if each.kind != "linear")
+    return 2.0 * tokens * (model.parameters_active.get("no_embedding_no_head", 0) + pairs)
 
 
 def _count(number: int) -> str:

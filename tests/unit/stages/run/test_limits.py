@@ -12,7 +12,7 @@ from dayzero.errors import NotPossible, UsageError
 from dayzero.schema import Attention, Layout, ModelSpec
 from dayzero.stages.run import limits
 from dayzero.stages.run.layouts import choose
-from dayzero.stages.run.limits import check_length, least_bytes, too_many_ranks
+from dayzero.stages.run.limits import check_length, check_time, least_bytes, too_many_ranks
 
 
 @pytest.fixture
@@ -56,6 +56,18 @@ def test_without_a_stated_length_memory_decides(model: ModelSpec, monkeypatch, f
             check_length(model, [(1, 2, 3)], 5000, 1, chosen=True)
     else:
         check_length(model, [(1, 2, 3)], 5000, 1, chosen=True)
+
+
+def test_prompts_that_no_launch_could_read_in_time(model: ModelSpec) -> None:
+    # 4 layers of 4 heads of 16 + 16 values, half of n^2 pairs, two operations each; no weights
+    assert limits.least_flops(model, 1000) == 4 * 4 * 32 * 1000 * 1000
+    target = tiny.target(2)  # 1e11 operations a second
+    check_time(model, [(1,) * 1000], (Layout(),), target, 0.03)
+    with pytest.raises(NotPossible, match=r"1,000 tokens 4 times takes at least 0 s with dp=2, and"):
+        check_time(model, [(1,) * 1000], (Layout(dp=2),), target, 0.01)
+    window = {"full": msgspec.structs.replace(model.attentions["full"], window=10)}
+    narrow = msgspec.structs.replace(model, attentions=window)
+    assert limits.least_flops(narrow, 1000) == 2 * 4 * 4 * 32 * 1000 * 10
 
 
 @pytest.mark.parametrize(("ranks", "cores", "free", "reason"), [
