@@ -11,8 +11,8 @@ from fnmatch import fnmatchcase
 from functools import cache
 
 from dayzero.data.vocabulary import RoleWords, vocabulary
+from dayzero.placement.split import TOWERS
 
-TOWERS = ("vision", "audio", "projector")
 PLACEHOLDERS = {"{L}", "{E}"}
 
 

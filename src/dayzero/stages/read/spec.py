@@ -9,6 +9,7 @@ from dataclasses import replace
 import msgspec
 
 from dayzero.data.vocabulary import vocabulary
+from dayzero.placement.split import UNUSED
 from dayzero.schema import Layer, ModelSpec, TensorTable, WeightFamily
 from dayzero.schema.release import ITEM_BITS
 
@@ -21,8 +22,6 @@ from .layers import Evidence, attention_kinds, feed_forward_kinds
 from .roles import role_of
 from .rope import ropes
 
-UNUSED = "unused"
-"""First word of the role of what is stored and not used."""
 PLAIN = ("bf16", "f16", "f32", "f64")
 
 
