@@ -61,6 +61,8 @@ class Job:
     options: Options = field(default_factory=Options)
     progress: Progress = SILENT
     made: dict[str, Artifact] = field(default_factory=dict)
+    anew: bool = False
+    """Whether the stage that is being made is made whatever is there: nothing remembered counts."""
 
     def get(self, stage: str, type_: type[T]) -> T | None:
         """What a stage made; None when it failed, is not possible or has not run."""
@@ -127,6 +129,7 @@ def make_stage(job: Job, stage: Stage, *, force: bool = False, asked: bool = Tru
         return known
     job.progress.update(stage.name)
     started = time.perf_counter()
+    job.anew = force
     data, status, reason, hint = _outcome(job, stage)
     artifact = job.folder.save(stage.number, stage.name, data=data, inputs=inputs, status=status, reason=reason,
                                hint=hint, seconds=time.perf_counter() - started)

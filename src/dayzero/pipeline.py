@@ -48,7 +48,7 @@ def _read(job: Job) -> Release:
     from dayzero.stages.read import read
 
     return read(job.source, revision=job.options.revision, metadata_only=job.options.metadata_only,
-                progress=job.progress)
+                again=job.anew, progress=job.progress)
 
 
 def _preflight(job: Job) -> Findings:
@@ -136,7 +136,7 @@ def _file_state(path: str) -> list[Any]:
         status = os.stat(path)
     except OSError as error:
         return [name, str(error.strerror)]
-    return [name, status.st_size, status.st_mtime_ns]
+    return [name, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
 
 
 def _read_identity(job: Job) -> list[Any]:

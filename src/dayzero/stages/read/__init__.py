@@ -26,11 +26,12 @@ __all__ = ["Verification", "file_digests", "read", "verify", "verify_release", "
 
 
 def read(source: str | Path, *, revision: str | None = None, metadata_only: bool = False, cache: Path | None = None,
-         progress: Progress = SILENT) -> Release:
+         again: bool = False, progress: Progress = SILENT) -> Release:
     """The release at `source`: a folder, a card (`*.toml`) or a hub id (`org/name`, at `revision`).
 
     `metadata_only` fetches headers instead of weights from a hub, and leaves the files of a folder unhashed. `cache` is
     where digests and what comes from a hub are kept (default: below $XDG_CACHE_HOME; weights: in the hub's own cache).
+    `again` hashes every file, also one that looks as it did when it was hashed before.
     Raises ReleaseError, UnsafePathError, CardError, HubError, UsageError.
     """
     path = Path(source)
@@ -42,12 +43,12 @@ def read(source: str | Path, *, revision: str | None = None, metadata_only: bool
         return read_card(path)
     if os.path.isdir(path):
         release = read_folder(path.resolve(), progress=progress)
-    elif not is_local and _HUB_ID.fullmatch(str(source)):
+    elif not is_local and HUB_ID.fullmatch(str(source)):
         release = _read_hub(str(source), revision, metadata_only, cache, progress)
     else:
         raise ReleaseError(f"not a release folder: {source}",
                            f"give a folder with {CONFIG}, a card (*.toml) or a hub id (org/name)")  # fmt: skip
-    return release if metadata_only else _with_digests(release, cache, progress)
+    return release if metadata_only else _with_digests(release, cache, again, progress)
 
 
 def _read_hub(repo: str, revision: str | None, metadata_only: bool, cache: Path | None, progress: Progress) -> Release:
@@ -59,7 +60,7 @@ def _read_hub(repo: str, revision: str | None, metadata_only: bool, cache: Path 
     return msgspec.structs.replace(release, hub=published)
 
 
-def _with_digests(release: Release, cache: Path | None, progress: Progress) -> Release:
-    digests = file_digests(release, progress, cache)
+def _with_digests(release: Release, cache: Path | None, again: bool, progress: Progress) -> Release:
+    digests = file_digests(release, progress, cache, again)
     files = tuple(msgspec.structs.replace(file, sha256=digests.get(file.name)) for file in release.files)
     return msgspec.structs.replace(release, files=files)

@@ -65,8 +65,10 @@ def write_manifest(folder: Path, provenance: str = "", progress: Progress = SILE
     return save_manifest(folder, manifest_of(folder, digest_paths(paths, None, progress), provenance))
 
 
-def file_digests(release: Release, progress: Progress = SILENT, cache: Path | None = None) -> dict[str, str]:
-    """SHA-256 of a release's files by name: all that have a role and whose content is here (a hole is not).
+def file_digests(release: Release, progress: Progress = SILENT, cache: Path | None = None,
+                 again: bool = False) -> dict[str, str]:
+    """SHA-256 of a release's files by name: all that have a role and whose content is here (a hole is not); each from
+    what is remembered where the file has not changed, unless `again`.
 
     Raises ReleaseError when a file cannot be read or changes meanwhile.
     """
@@ -81,7 +83,7 @@ def file_digests(release: Release, progress: Progress = SILENT, cache: Path | No
         if file.role == "other" or not path.is_file() or (file.role == "weights" and (holes or not _whole(path))):
             continue
         paths[file.name] = path
-    return digest_paths(paths, cache, progress)
+    return digest_paths(paths, cache, progress, again)
 
 
 def _whole(path: Path) -> bool:

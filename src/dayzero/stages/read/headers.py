@@ -17,7 +17,7 @@ import numpy as np
 from dayzero.errors import ReleaseError, did_you_mean
 from dayzero.schema.release import ITEM_BITS
 
-from .names import Ints, Kind, Rows, split
+from .names import Ints, Kind, Rows, refuse_many, split
 
 PREFIX = 8
 """Bytes in front of the header: its length."""
@@ -33,7 +33,7 @@ class Entry(msgspec.Struct, gc=False):
     """What a header says of one tensor. All optional, so that `__metadata__` decodes as one and can be dropped."""
 
     dtype: str | None = None
-    shape: tuple[Size, ...] | None = None
+    shape: Annotated[tuple[Size, ...], msgspec.Meta(max_length=64)] | None = None
     data_offsets: tuple[Size, Size] | None = None
 
 
@@ -136,11 +136,13 @@ def rows(header: Header) -> Rows:
         pattern, layer[row], expert[row] = split(tensor)
         kind[row] = kinds.setdefault((pattern, entry.dtype, entry.shape), len(kinds))
         begin[row], end[row] = entry.data_offsets
+    refuse_many(len(kinds))
     columns = np.array([kind, layer, expert, begin, end], dtype=np.int64)
     order = np.lexsort((columns[4], columns[3]))
     columns = columns[:, order]
-    new = _new_dtypes(header, columns, order, tuple(kinds))
-    _check_sizes(header, columns, order, tuple(kinds), ITEM_BITS | new)
+    firsts = np.unique(columns[0], return_index=True)[1]
+    new = _new_dtypes(header, columns, order, tuple(kinds), firsts)
+    _check_sizes(header, columns, order, tuple(kinds), firsts, ITEM_BITS | new)
     _check_cover(header, columns[3], columns[4], order)
     return Rows(kinds=tuple(kinds), kind=columns[0], layer=columns[1], expert=columns[2],
                 start=columns[3] + header.data_start, new_dtypes=new)  # fmt: skip
@@ -150,15 +152,16 @@ def _tensor(header: Header, order: Ints, row: int) -> str:
     return repr(list(header.entries)[order[row]])
 
 
-def _new_dtypes(header: Header, columns: Ints, order: Ints, kinds: tuple[Kind, ...]) -> dict[str, int]:
-    """Bits of one element of each dtype that is not known: what the data of its largest tensor gives each element."""
+def _new_dtypes(header: Header, columns: Ints, order: Ints, kinds: tuple[Kind, ...], firsts: Ints) -> dict[str, int]:
+    """Bits of one element of each dtype that is not known: what the data of its largest tensor gives each element.
+    `firsts`: the first row of each kind."""
     largest: dict[str, tuple[int, int]] = {}
     for index, (_, dtype, shape) in enumerate(kinds):
         if dtype not in ITEM_BITS:
             largest[dtype] = max(largest.get(dtype, (-1, 0)), (prod(shape), index))
     bits = {}
     for dtype, (elements, index) in largest.items():
-        row = int(np.argmax(columns[0] == index))
+        row = int(firsts[index])
         data = int(columns[4, row] - columns[3, row]) * 8
         if not elements or data % elements or not 1 <= data // elements <= WIDEST:
             raise _broken(header.name, f"tensor {_tensor(header, order, row)} has the unknown dtype {dtype!r}, and "
@@ -168,13 +171,14 @@ def _new_dtypes(header: Header, columns: Ints, order: Ints, kinds: tuple[Kind, .
     return bits
 
 
-def _check_sizes(header: Header, columns: Ints, order: Ints, kinds: tuple[Kind, ...], bits: dict[str, int]) -> None:
+def _check_sizes(header: Header, columns: Ints, order: Ints, kinds: tuple[Kind, ...], firsts: Ints,
+                 bits: dict[str, int]) -> None:
     needs = np.zeros(len(kinds), dtype=np.int64)
     for index, (_, dtype, shape) in enumerate(kinds):
-        row = int(np.argmax(columns[0] == index))
         need = (prod(shape) * bits[dtype] + 7) // 8
         if need > 2**62:
-            raise _broken(header.name, f"tensor {_tensor(header, order, row)} has an impossible shape {list(shape)}")
+            tensor = _tensor(header, order, int(firsts[index]))
+            raise _broken(header.name, f"tensor {tensor} has an impossible shape {list(shape)}")
         needs[index] = need
     wrong = columns[4] - columns[3] != needs[columns[0]]
     if wrong.any():
