@@ -10,7 +10,7 @@ from pathlib import Path
 
 Tensors = dict[str, tuple[tuple[int, ...], str]]
 """Tensor name -> shape and dtype."""
-BYTES = {"BF16": 2, "F32": 4, "F8_E4M3": 1}
+BYTES = {"BF16": 2, "F16": 2, "F32": 4, "F8_E4M3": 1, "F8_E8M0": 1, "U8": 1, "I8": 1, "I32": 4}
 
 LAYERS, HIDDEN, HEADS, KV_HEADS, WIDTH, VOCAB, EXPERTS = 12, 64, 9, 3, 96, 128, 4
 CONFIG: dict[str, object] = {
