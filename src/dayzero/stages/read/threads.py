@@ -10,6 +10,8 @@ from typing import TypeVar
 
 from dayzero.progress import Progress
 
+WORKERS = min(8, 2 * (os.cpu_count() or 1))
+"""Files that are worked on at once."""
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -39,7 +41,7 @@ def each(work: Callable[[T], R], items: Iterable[T], meter: Meter | None = None)
     """`work` of each item, in order. After the first exception nothing more is started, what runs and tells `meter` is
     stopped, and the exception is raised.
     """
-    pool = ThreadPoolExecutor(min(8, 2 * (os.cpu_count() or 1)))
+    pool = ThreadPoolExecutor(WORKERS)
     try:
         yield from pool.map(work, items)
     except BaseException:

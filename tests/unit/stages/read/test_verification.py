@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.support import small_release
+from tests.support.stub_hub import COMMIT, REPO, StubHub, serve
 
 from dayzero.errors import ReleaseError, UnsafePathError, UsageError
 from dayzero.schema.manifest import MANIFEST, Manifest, save_manifest
@@ -137,3 +138,25 @@ def test_requests_that_cannot_be_served(root: Path, tmp_path: Path, check) -> No
     save_manifest(root, Manifest(files={}, headers_only=True))
     with pytest.raises(ReleaseError, match="headers only"):
         check()
+
+
+@pytest.fixture
+def hub(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch):
+    """A hub on loopback that serves a copy of the same release."""
+    import huggingface_hub.constants
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setenv("HF_TOKEN", "")
+    with serve(small_release.write(tmp_path / "served")) as stub:
+        monkeypatch.setenv("HF_ENDPOINT", stub.url)
+        yield stub
+
+
+def test_a_folder_against_a_hub(root: Path, tmp_path: Path, hub: StubHub) -> None:
+    found = verify_release(str(root), hub=REPO, cache=tmp_path / "cache")
+    assert found.passed and found.origin == f"hub:{REPO}@{COMMIT}"
+    assert {file.name for file in found.files if file.status == "same"} >= {SHARD}
+    flip(root / SHARD)
+    assert statuses(verify_release(str(root), hub=REPO, cache=tmp_path / "cache"))[SHARD] == "different"
+    (root / SHARD).unlink()
+    assert statuses(verify_release(str(root), hub=REPO, cache=tmp_path / "cache"))[SHARD] == "missing"
