@@ -53,7 +53,7 @@ class Launched(Noun, frozen=True, kw_only=True):
 
 def launch(assignment: Assignment, folder: Path, *, limit_s: float = LIMIT, progress: Progress = SILENT) -> Launched:
     """Run an assignment; `folder` then holds what its ranks left. Until then, and when it fails, what was there before
-    stays there; what a failed launch left is in `folder`-failed.
+    stays there; what a failed launch left is in `folder`-failed until one succeeds.
 
     Raises NotPossible when the ranks cannot do it, StageError with the end of the log when one dies or when they are
     not done after `limit_s` seconds.
@@ -68,6 +68,7 @@ def launch(assignment: Assignment, folder: Path, *, limit_s: float = LIMIT, prog
         shutil.rmtree(work, ignore_errors=True)
         raise
     _replace(work, folder)
+    shutil.rmtree(failed, ignore_errors=True)
     return launched
 
 

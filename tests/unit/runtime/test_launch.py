@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import pytest
 
-from dayzero.errors import StoreError
+from dayzero.errors import StageError, StoreError
+from dayzero.runtime import launch as module
 from dayzero.runtime.assignment import RankResult
 from dayzero.runtime.launch import Launched, _death, results
 from dayzero.schema import to_json
@@ -50,3 +52,21 @@ def test_results_of_an_earlier_launch(tmp_path: Path) -> None:
     assert [result.rank for result in results(tmp_path, 1)] == [0]
     with pytest.raises(StoreError, match="missing"):
         results(tmp_path, 2)
+
+
+def test_what_a_failed_launch_left_goes_with_the_next_success(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And one that a signal ends leaves nothing."""
+    outcomes = [StageError("it died", "see it"), SystemExit(143), Launched(ranks=(), exits=(), threads=1)]
+
+    def fake(assignment: object, folder: Path, *rest: object) -> Launched:
+        folder.mkdir()
+        outcome = outcomes.pop(0)
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
+
+    monkeypatch.setattr(module, "_launch", fake)
+    for error, left in ((StageError, ["dp2-failed"]), (SystemExit, ["dp2-failed"]), (None, ["dp2"])):
+        with pytest.raises(error) if error else contextlib.nullcontext():
+            module.launch(None, tmp_path / "dp2")  # type: ignore[arg-type]
+        assert [path.name for path in tmp_path.iterdir()] == left
