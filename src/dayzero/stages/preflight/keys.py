@@ -60,7 +60,7 @@ def config_unread(case: Case) -> Iterator[Finding]:
                       message=f"{key} = {shown(value)} ({does}) is not read {where}{instead}",
                       hint="use a version of the engine that reads it there; if the value is built in, state it in "
                            "config_defaults",
-                      facts={"role": role, "value": value, **assumed})
+                      facts={"role": role, "value": _fact(value), **assumed})
 
 
 def _built_in(case: Case) -> set[str]:
@@ -115,7 +115,7 @@ def config_alias(case: Case) -> Iterator[Finding]:
                           message=f"{relative(path)} = {shown(value)} is what most releases call {usual[0]}"
                                   + (f", which is {shown(usually[0])} here" if usually else ""),
                           hint="look whether the engine reads this spelling",
-                          facts={"value": value, "usual": usual[0]})
+                          facts={"value": _fact(value), "usual": usual[0]})
 
 
 def _spellings() -> Iterator[tuple[list[str], list[str]]]:
@@ -129,6 +129,12 @@ def _spellings() -> Iterator[tuple[list[str], list[str]]]:
     for key in table.keys:
         if key.roles[0] == "router" and not key.fixed and len(key.names) > 1:
             yield key.names[:1], key.names
+
+
+def _fact(value: Any) -> Any:
+    """A value as it is, if it is one that JSON has; a longer one in one short line."""
+    huge = isinstance(value, int) and abs(value) >= 1 << 63
+    return shown(value) if huge or isinstance(value, (list, dict)) else value
 
 
 def shown(value: Any) -> str:

@@ -86,5 +86,6 @@ def ledger_table(entries: tuple[Entry, ...]) -> Table:
     for entry in entries:
         engine = "no (usually built in)" if entry.engine is False and entry.fixed else words[entry.engine]
         more = f" and {len(entry.code) - 1} more" if len(entry.code) > 1 else ""
-        table.add_row(*map(escape, (entry.key, shown(entry.value), entry.role, "".join(entry.code[:1]).rpartition("/")[2] + more, engine)))
+        place = "".join(entry.code[:1]).rpartition("/")[2]
+        table.add_row(*map(escape, (entry.key, shown(entry.value), entry.role, place + more, engine)))
     return table

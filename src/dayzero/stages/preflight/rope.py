@@ -128,8 +128,8 @@ def _other_default(case: Case, reads: Reads) -> Iterator[Finding]:
         return
     defaults = class_defaults(Shipped(case.release).sources.values())
     name, used = assumed
-    correct = next((defaults[base] for base in bases if isinstance(defaults.get(base), (int, float))), None)
-    if correct is not None and correct != used:
+    correct = next((defaults[base] for base in bases if _is_base(defaults.get(base))), None)
+    if correct is not None and _is_base(used) and correct != used:
         yield Finding(
             rule="rope-base", severity="error", subject=name,
             message=f"config.json states no base; the release's class takes {correct:.15g}, the engine {used:.15g}",
@@ -182,7 +182,7 @@ def _would_use(case: Case, reads: Reads, rope: Rope) -> float | None:
             if relative(path) != relative(rope.base_key) and _reads(case, reads, name)]
     own = _assumed(reads, rope)
     used = own if own is not None else next(iter(read), None)
-    return _number(used) if isinstance(used, (int, float)) else None
+    return _number(used) if _is_base(used) else None
 
 
 def _assumed(reads: Reads, rope: Rope) -> float | None:
@@ -191,12 +191,16 @@ def _assumed(reads: Reads, rope: Rope) -> float | None:
     special = {name for names in keys().rope.own_bases.values() for name in names}
     names = [leaf] if leaf in special else [leaf, *keys().rope.bases]
     return next((reads.defaults[name] for name in (relative(rope.base_key), *names)
-                 if isinstance(reads.defaults.get(name), (int, float))), None)
+                 if _is_base(reads.defaults.get(name))), None)
 
 
 def _subject(key: str) -> str:
     """The key's own name; with its table where that is for one kind of layer."""
     return key if key.count(".") > 1 else key.rpartition(".")[2]
+
+
+def _is_base(value: Any) -> bool:
+    return isinstance(value, (int, float)) and 0 < value < 1e30
 
 
 def _number(value: Any) -> Any:

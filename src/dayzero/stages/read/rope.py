@@ -13,6 +13,8 @@ from .config import Config
 
 NOT_ROTATED = ("linear", "none")
 """Kinds of attention without rotary positions."""
+LIMIT = 1e30
+"""No base is larger; a config that says so is damaged."""
 LIKE_FULL = ("latent", "sparse")
 """Kinds of attention that configs call full in tables for kinds of layer."""
 
@@ -82,5 +84,6 @@ def _value(raw: Table, name: str) -> Any:
 
 
 def _number(value: Any) -> float | None:
-    """A positive number; None for anything else."""
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0 else None
+    """A positive number that can be a base or a factor; None for anything else."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return float(value) if is_number and 0 < value < LIMIT else None
