@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
 from dayzero.errors import TargetError
 
 from .base import Noun
 
+LEAST_RATE = 1.0
+"""Bytes or operations a second; real rates are at least millions. Slower ones make times that no float holds."""
+LEAST_SHARE = 1e-6
+"""Of the stated rates, likewise."""
+
 
 class Link(Noun, frozen=True, kw_only=True):
-    """One level of the network: the devices that it joins and how fast."""
+    """One level of the network: the devices that it joins and how fast. Raises TargetError for a bandwidth that is no
+    rate."""
 
     name: str
     """What it is, such as nvlink, pcie, infiniband, loopback."""
@@ -23,9 +31,12 @@ class Link(Noun, frozen=True, kw_only=True):
     source: str
     """Where the two figures are from."""
 
+    def __post_init__(self) -> None:
+        _check(f"link {self.name}: bandwidth", self.bandwidth, LEAST_RATE)
+
 
 class Device(Noun, frozen=True, kw_only=True):
-    """One accelerator, or one rank's share of a host."""
+    """One accelerator, or one rank's share of a host. Raises TargetError for figures that are no rates."""
 
     name: str
     """Name that target files use."""
@@ -54,6 +65,13 @@ class Device(Noun, frozen=True, kw_only=True):
     sources: dict[str, str] = msgspec.field(default_factory=dict)
     """For each figure: where it is from."""
 
+    def __post_init__(self) -> None:
+        _check(f"device {self.name}: memory_bandwidth", self.memory_bandwidth, LEAST_RATE)
+        for scheme, rate in self.flops.items():
+            _check(f"device {self.name}: flops.{scheme}", rate, LEAST_RATE)
+        if self.efficiency is not None:
+            _check(f"device {self.name}: efficiency", self.efficiency, LEAST_SHARE)
+
     def computes_in(self, scheme: str) -> str | None:
         """The entry of `flops` that products with weights of that scheme compute at; None: the device states none.
 
@@ -75,6 +93,11 @@ class Device(Noun, frozen=True, kw_only=True):
 _NARROW = ("bf16", "f16", "fp8", "mxfp8", "fp4", "mxfp4", "nvfp4", "packed")
 """Schemes of at most 16 bits, beside those of integers (int8, int4 ...)."""
 _WIDER = ("bf16", "f16", "f32")
+
+
+def _check(what: str, value: float, least: float) -> None:
+    if not least <= value < math.inf:
+        raise TargetError(f"{what} = {value:g} is not a sensible number", f"give a value of at least {least:g}")
 
 
 class Cluster(Noun, frozen=True, kw_only=True):

@@ -59,3 +59,14 @@ def test_a_level_that_is_not_stated_is_asked_for() -> None:
         cluster.link(8)
     with pytest.raises(TargetError, match="network between the nodes"):
         cluster.link(6)
+
+
+@pytest.mark.parametrize("value", [5e-324, 1e-300, 0.5, 0.0, -1.0, float("inf"), float("nan")])
+def test_what_is_no_rate_is_refused(value: float) -> None:
+    """Divided by, such a rate gives seconds that no float holds."""
+    good = {"name": "x", "vendor": "", "arch": "", "memory_bytes": 1, "memory_bandwidth": 1e9, "flops": {"bf16": 1e12}}
+    for wrong in ({"memory_bandwidth": value}, {"flops": {"bf16": value}}, {"efficiency": min(value, 1e-7)}):
+        with pytest.raises(TargetError, match="not a sensible number"):
+            Device(**(good | wrong))
+    with pytest.raises(TargetError, match="not a sensible number"):
+        Link(name="x", devices=0, bandwidth=value, latency=0, source="")

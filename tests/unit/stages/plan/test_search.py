@@ -1,16 +1,17 @@
 """The search: which layouts are looked at, rejected, kept and ranked."""
 
+import math
 import time
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.plan_models import dense, device, family, sparse, target
 
 from dayzero.errors import LayoutError, NotPossible, TargetError
 from dayzero.placement import layouts
-from dayzero.schema import Attention, Layout
+from dayzero.schema import Attention, Layout, Link
 from dayzero.stages.plan import plan
 from dayzero.stages.plan.search import rank_key
 
@@ -189,3 +190,19 @@ def test_replicas_add_up():
     assert two.max_sequences == 2 * one.max_sequences
     assert one.tokens_per_s.value == pytest.approx(4 / one.tpot_s.value)
     assert two.tokens_per_s.value == pytest.approx(2 * one.tokens_per_s.value)
+
+
+RATE = st.sampled_from([1.0, 1e3, 1e21])
+
+
+@settings(max_examples=25, deadline=None)
+@given(RATE, RATE, RATE, st.sampled_from([None, 1e-6, 1.0]), st.sampled_from([None, 5e-324, 2.0**50]),
+       st.sampled_from([1, 2**50]), st.sampled_from([1, 2**50]))
+def test_figures_are_finite_for_every_target_that_is_accepted(flops, bandwidth, link, share, overhead, tokens, served):
+    links = (Link(name="l", devices=0, bandwidth=link, latency=2.0**50 if overhead else 5e-324, source=""),)
+    on = device(memory_bandwidth=bandwidth, flops={"bf16": flops, "f32": flops}, efficiency=share, op_overhead=overhead,
+                links=links)
+    made = plan(sparse(), target(8, on=on, input_tokens=tokens, output_tokens=tokens, concurrency=served))
+    figures = [getattr(estimate, end) for one in made.candidates for end in ("value", "low", "high")
+               for estimate in (one.ttft_s, one.tpot_s, one.tokens_per_s)]
+    assert figures and all(0 < figure < math.inf for figure in figures)
