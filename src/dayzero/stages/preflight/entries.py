@@ -36,7 +36,7 @@ def normal(name: str) -> str:
 def is_specific(entry: str) -> bool:
     """Whether an entry names certain modules, and is not a pattern or a word for whatever there may be."""
     parts = entry.split(".")
-    placed = any(part.isdigit() for part in parts) or (normal(entry) != entry and not _WILD.search(entry))
+    placed = any(part.rstrip("*").isdigit() for part in parts) or (normal(entry) != entry and not _WILD.search(entry))
     return placed and not entry.startswith(REGEX)
 
 

@@ -17,7 +17,7 @@ from .modules import stem
 from .rule import Case
 
 _EXPERT = re.compile(r"(?<=experts\.)[0-9]+(?=\.|$)")
-_LAYER = re.compile(r"(?<![^.])(?P<number>[0-9]+)(?![^.])")
+_LAYER = re.compile(r"(?<![^.])(?P<number>[0-9]+)\*?(?![^.])")
 
 Told = tuple[str, str, Severity]
 """(entry, what is wrong with it, severity)"""

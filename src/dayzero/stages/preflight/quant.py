@@ -84,8 +84,9 @@ def _differs(module: Module, form: Format | None, quantised: set[str]) -> bool:
 
 def _differences(case: Case, module: Module, form: Format | None, layers: list[int]) -> Iterator[Finding]:
     """One finding for each tensor of these layers, or one for all if they are many."""
-    group, facts = module.group, {
-        "config": form.scheme if form else case.model.dtype or "bf16", "file": scheme_of(module.family, form)}
+    group = module.group
+    facts = {"config": form.scheme if form else case.model.dtype or "bf16",
+             "file": scheme_of(module.family, form) or module.family.scheme}
     rows = np.flatnonzero(np.isin(group.layer.values, layers))
     severity: Severity = "warning" if case.target.engine.facts.quant_from == "file" else "error"
     if is_mtp(module.family, case.model) and case.target.engine.facts.speculative != "mtp":
@@ -201,8 +202,10 @@ def _stored(case: Case, module: Module) -> str:
     scale = next((group for group in case.scales.get(module.stem, ())), None)
     if scale is None:
         return scheme
-    wide = [size for size in scale.shape if size > 1]
-    return f"{scheme} with one scale" if not wide else f"{scheme} by row" if len(wide) == 1 else scheme
+    rows = module.family.shape[-2]
+    if len(scale.shape) < 2:
+        return f"{scheme} by row" if scale.shape and scale.shape[0] > 1 else f"{scheme} with one scale"
+    return f"{scheme} by row" if scale.shape[-1] == 1 and scale.shape[-2] == rows > 1 else scheme
 
 
 def _excluded_apart(case: Case, names: Iterable[str]) -> Iterator[Finding]:

@@ -89,7 +89,8 @@ def _against_blocks(module: Module, scale: TensorGroup, form: Format, extents: t
         return  # one scale for all, or in each row; or laid out in a way of its own
     found, wanted = scale.shape[len(lead):], _expected(form.block, extents)
     turned = len(lead) > 0 and found == _expected((form.block[1], form.block[0]), extents)
-    if found == wanted or turned or _fused(module, found, wanted) or (1 in found and form.block[0] > 1):
+    by_row = form.block[0] > 1 and found in ((1, 1), (extents[0], 1))
+    if found == wanted or turned or by_row or _fused(module, found, wanted):
         return
     subject = scale.pattern if scale.count > 1 else scale.name(0)
     file, expected = [*lead, *found], [*lead, *wanted]
