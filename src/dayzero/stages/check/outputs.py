@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from pathlib import Path
 
 from dayzero.runtime.assignment import Generated
@@ -37,6 +38,7 @@ def _tokens(name: str, ours: tuple[int, ...], reference: Generated, truth: Refer
     same = len(ours) == len(theirs) > 0
     detail = (f"all {len(ours)} tokens are the same" if same else
               f"{len(ours)} tokens were generated, {len(theirs)} by the reference")
+    detail += "" if isfinite(limit) else "; logits are no numbers"
     return judged(name, 0.0 if same else FAR, limit, source, detail)
 
 
