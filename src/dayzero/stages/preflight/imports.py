@@ -68,7 +68,7 @@ def _block(body: Iterable[ast.stmt], context: _Context, modules: dict[str, str])
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield from _block(node.body, replace(context, lazy=True), modules)
         elif isinstance(node, ast.With | ast.AsyncWith):
-            suppressed = any("suppress" in ast.dump(item.context_expr) for item in node.items)
+            suppressed = any(_suppresses(item.context_expr) for item in node.items)
             yield from _block(node.body, replace(context, guarded=context.guarded or suppressed), modules)
         elif isinstance(node, ast.ClassDef | ast.For | ast.AsyncFor | ast.While):
             yield from _block([*node.body, *getattr(node, "orelse", [])], context, modules)
@@ -107,10 +107,22 @@ def _catches(handler: ast.ExceptHandler) -> bool:
 def _if(node: ast.If, context: _Context, modules: dict[str, str]) -> Iterator[Need]:
     """Either branch is guarded by its condition, except where the condition is about type checking: that is False."""
     guarded = replace(context, guarded=True)
-    test = ast.unparse(node.test)
-    checking, positive = test.endswith("TYPE_CHECKING"), not test.startswith("not ")
+    positive = not (isinstance(node.test, ast.UnaryOp) and isinstance(node.test.op, ast.Not))
+    test = node.test.operand if isinstance(node.test, ast.UnaryOp) else node.test
+    checking = _last(test) == "TYPE_CHECKING"
     yield from _block(node.body, context if checking and not positive else guarded, modules)
     yield from _block(node.orelse, context if checking and positive else guarded, modules)
+
+
+def _last(node: ast.expr) -> str:
+    """The name, or the last part of a dotted one; empty for any other expression."""
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def _suppresses(node: ast.expr) -> bool:
+    """Whether it is `suppress(...)` of an error that an absent module raises."""
+    return isinstance(node, ast.Call) and _last(node.func) == "suppress" and any(
+        _last(kind) in _CATCHES for kind in node.args)
 
 
 def _uses(node: ast.stmt, context: _Context, modules: dict[str, str]) -> Iterator[Need]:

@@ -23,6 +23,8 @@ SMALL = 2**20
 """Bytes of the largest tensor that is read."""
 GROUP, ALL = 64 * 2**20, 512 * 2**20
 """Most bytes that are read of tensors that are alike, and of all."""
+COUNT = 8192
+"""Most tensors that are read of those that are alike."""
 LOST = 0.9
 """A cast that keeps less than this share of the distinct values is an error."""
 FAR_BITS, FAR_SPREADS = 10.0, 10.0
@@ -103,7 +105,7 @@ def _lost(case: Case, reader: Reader, group: TensorGroup, rows: list[int], held:
     """What rounding to `held` loses; where no fact states that it is held so, only a severe loss, as information."""
     found: list[tuple[float, str, Finding]] = []
     mild = _role(case, group).startswith(("norm", "linear"))
-    for row, values in reader.all(group, rows):
+    for row, values in reader.all(group, _spread(group, rows)):
         rounded = cast(values, held)
         before, after = len(np.unique(values)), len(np.unique(rounded))
         overflow = int(np.count_nonzero(np.isfinite(values) & ~np.isfinite(rounded)))
@@ -141,17 +143,17 @@ class _Seen:
 _KEPT: WeakKeyDictionary[Case, tuple[_Seen, ...]] = WeakKeyDictionary()
 
 
-def _rows(group: TensorGroup) -> list[int]:
-    """All tensors of a group, or as many as may be read, evenly spread."""
-    most = max(1, GROUP // max(1, group.tensor_bytes))
-    return sorted({int(row) for row in np.linspace(0, group.count - 1, min(most, group.count))})
+def _spread(group: TensorGroup, rows: list[int]) -> list[int]:
+    """All of these tensors, or as many as may be read, evenly spread."""
+    most = min(COUNT, max(1, GROUP // max(1, group.tensor_bytes)), len(rows))
+    return [rows[int(place)] for place in np.linspace(0, len(rows) - 1, most)]
 
 
 def _seen(case: Case, reader: Reader) -> Iterator[_Seen]:
     for group in sorted(case.release.tensors.groups, key=lambda group: group.tensor_bytes):
         if group.dtype in FLOATS and group.tensor_bytes <= SMALL and reader.bytes_read < ALL:
             one = _Seen(group=group, rows=[], bad=[], largest=[], tail=[])
-            for row, values in reader.all(group, _rows(group)):
+            for row, values in reader.all(group, _spread(group, list(range(group.count)))):
                 _note(one, row, values)
             if one.rows:
                 yield one
