@@ -43,6 +43,10 @@ class Statements(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Keys of the bits of an activation."""
     group_sizes: list[str]
     """Keys of the number of values that share a scale."""
+    plain: list[str]
+    """Segments of the names of modules that engines keep plain whatever a config says."""
+    fusions: list[list[str]]
+    """Parameters that engines commonly put in one."""
     methods: list[Method]
     """Values that name schemes."""
     elements: list[Element]

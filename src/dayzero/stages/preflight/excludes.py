@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from os.path import commonprefix
 
 import numpy as np
 
+from dayzero.data.quantisation import statements
 from dayzero.data.vocabulary import vocabulary
 from dayzero.placement.split import TOWERS
 from dayzero.schema import Release
@@ -39,8 +41,34 @@ def unmatched(case: Case) -> Iterator[Told]:
         for entry in entries:
             if _first_expert(entry) in left and covered.by(entry):
                 yield entry, "stands for no module that the engine has at run time", "error"
+        for entry, fused in _missed(case, entries, runtime).items():
+            if _first_expert(entry) not in left:
+                yield entry, f"stands for parts of {fused}, which no entry stands for", "error"
     elif case.has_tensors and not case.target.partial and not case.release.missing_shards:
         yield from _not_in_files(case, entries)
+
+
+def _missed(case: Case, entries: list[str], runtime: list[str]) -> dict[str, str]:
+    """Entry -> a module of the engine that nothing excludes, although it is made of parts that all are."""
+    found: dict[str, str] = {}
+    excluded = Entries(entries, exact=True)
+    groups = case.target.engine.facts.fuses or statements().fusions
+    names = set(runtime)
+    for module in runtime:
+        parent, _, leaf = module.rpartition(".")
+        for parts in groups if parent and not excluded.match(module) else ():
+            whole = [f"{parent}.{part}" for part in parts]
+            by = [excluded.match(part) for part in whole]
+            if all(by) and names.isdisjoint(whole) and _is_made_of(leaf, parts):
+                found.setdefault(str(by[0]), module)
+    return found
+
+
+def _is_made_of(leaf: str, parts: list[str]) -> bool:
+    """Whether a fused module's last word holds what differs in the names of the parts: gate_up_proj, qkv_proj."""
+    start = len(commonprefix(parts))  # noqa: RUF071  (characters are meant)
+    end = len(commonprefix([part[start:][::-1] for part in parts]))  # noqa: RUF071
+    return leaf not in parts and all(part[start:len(part) - end] in leaf for part in parts)
 
 
 def _not_in_files(case: Case, entries: list[str]) -> Iterator[Told]:

@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 
 import numpy as np
 
+from dayzero.data.quantisation import statements
 from dayzero.placement.split import is_mtp
 from dayzero.schema import Finding
 from dayzero.schema.finding import Severity
@@ -75,6 +76,7 @@ def _differs(module: Module, form: Format | None, quantised: set[str]) -> bool:
         return False
     family = module.family
     never = module.role in _NEVER_WHOLE or module.role.split(".")[0] in _NEVER
+    never = never or not set(statements().plain).isdisjoint(module.stem.split("."))
     rows, columns = form.block or (1, 1)
     small = family.shape[-2] < rows or family.shape[-1] < columns
     single = len(family.shape) == 2 or family.experts > 0
@@ -110,7 +112,8 @@ def quant_exclude_unmatched(case: Case) -> Iterator[Finding]:
     ## What
     The entries (names, wildcards, regular expressions) of `ignore`, `modules_to_not_convert`, `exclude_modules` and
     their kin against the module names that the engine has at run time (`modules`), or without those against the names
-    in the files. An entry for layers, towers or a head of which the engine's list says nothing is not judged, and a
+    in the files. So does an entry whose modules are, at run time, a part of a fused one that no entry stands for. An
+    entry for layers, towers or a head of which the engine's list says nothing is not judged, and a
     general pattern that finds nothing in the files is an info.
 
     ## Why
@@ -199,6 +202,10 @@ def _stored(case: Case, module: Module) -> str:
     if module.is_plain:
         return case.model.dtype if case.model.dtype in ("bf16", "f16", "f32") else "bf16"
     scheme = scheme_of(module.family, None) or module.family.scheme
+    lacking = [suffix for suffix in case.target.engine.facts.fuse_suffixes or () if suffix.startswith(".weight_")
+               and module.stem + suffix not in case.patterns.groups]
+    if lacking:
+        return f"{scheme} without {', '.join(lacking)}"
     scale = next((group for group in case.scales.get(module.stem, ())), None)
     if scale is None:
         return scheme

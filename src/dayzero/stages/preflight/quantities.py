@@ -23,6 +23,8 @@ OF_MODEL = ("experts", "top_k", "shared_experts", "heads", "kv_heads", "head_dim
 OF_WORKLOAD = ("tokens", "input_tokens", "output_tokens", "length", "concurrency", "devices", "devices_per_node",
                "nodes")
 """Numbers of the workload and the cluster."""
+OF_FORMAT = ("group_size", "num_bits", "bits", "block_out", "block_in")
+"""Numbers of the stated quantisation."""
 _SOURCES = {"intermediate_size": "dense_width", "moe_intermediate_size": "expert_width"}
 
 
@@ -31,7 +33,7 @@ class Quantities:
 
     def __init__(self, case: Case) -> None:
         self.model = case.model
-        self.keys = dict(_integers(case.release.config))
+        self.keys = {**_of_format(case), **dict(_integers(case.release.config))}
         workload, cluster = case.target.workload, case.target.cluster
         numbers: dict[str, int | None] = {
             **_of_model(case.model), "tokens": workload.max_batched_tokens, "input_tokens": workload.input_tokens,
@@ -40,8 +42,12 @@ class Quantities:
         own = {*OF_LAYOUT, *OF_MODEL, *OF_WORKLOAD}
         self.values: dict[str, int] = {key: value for key, value in self.keys.items() if key not in own}
         self.values |= {name: value for name, value in numbers.items() if value}
-        spellings = [word.rpartition(".")[2] for words in vocabulary().config.spellings().values() for word in words]
-        self.known = frozenset((*OF_LAYOUT, *OF_MODEL, *OF_WORKLOAD, *self.keys, *spellings))
+        spellings = vocabulary().config.spellings()
+        for fact in OF_MODEL:  # a limit may be stated in the words of another model's config
+            for word in spellings.get(_SOURCES.get(fact, fact), ()) if fact in self.values else ():
+                self.values.setdefault(word.rpartition(".")[2], self.values[fact])
+        words = [word.rpartition(".")[2] for words in spellings.values() for word in words]
+        self.known = frozenset((*OF_LAYOUT, *OF_MODEL, *OF_WORKLOAD, *OF_FORMAT, *self.keys, *words))
         """Every name that may be used; one without a value says nothing about this case."""
 
     def of(self, layout: Layout | None) -> dict[str, int]:
@@ -86,6 +92,16 @@ def _of_model(model: ModelSpec) -> dict[str, int | None]:
         "hidden_size": model.hidden_size, "vocab_size": model.vocab_size, "max_positions": model.max_positions,
         "block": _most(family.block if family.block > 1 else None for family in model.families),
     }  # fmt: skip
+
+
+def _of_format(case: Case) -> dict[str, int]:
+    """Integers of the quantisation table, and the blocks of its (first) format."""
+    found = dict(_integers(case.model.quantization or {}))
+    form = next(iter(case.stated.formats()), None)
+    if form and form.block:
+        found |= {"block_out": form.block[0], "block_in": form.block[1]}
+        found.setdefault("group_size", form.block[1])
+    return found
 
 
 def _of_layout(model: ModelSpec, layout: Layout) -> dict[str, int]:

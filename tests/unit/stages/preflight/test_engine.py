@@ -40,7 +40,8 @@ def check(folder: Path, config: dict[str, object] = CONFIG, *, tokens: int = 819
 @pytest.mark.parametrize(("limits", "told"), [
     ({"experts": 256}, ("n_routed_experts", 384, 256)), ({"top_k": 6}, ("num_experts_per_tok (top_k)", 8, 6)),
     ({"head_dim": 128}, ("qk_nope_head_dim", 192, 128)), ({"heads": 32}, ("num_attention_heads", 64, 32)),
-    ({"n_routed_experts": 256}, ("n_routed_experts", 384, 256)), ({"layers": 1}, ("num_hidden_layers", 2, 1)),
+    ({"n_routed_experts": 256}, ("n_routed_experts", 384, 256)),
+    ({"num_local_experts": 256}, ("num_local_experts", 384, 256)), ({"layers": 1}, ("num_hidden_layers", 2, 1)),
     ({"max_positions": 131072}, ("max_position_embeddings (max_positions)", 262144, 131072)),
     ({"experts": 384, "top_k": 8, "window": 1, "linear_heads": 1}, None)])
 def test_limits(tmp_path: Path, limits: dict[str, int], told: tuple[str, int, int] | None) -> None:
@@ -59,6 +60,14 @@ def test_numbers_that_a_model_has_not(tmp_path: Path) -> None:
     # `top_k` at the top of a dense config is about sampling
     assert check(tmp_path, DENSE, limits={"top_k": 8, "experts": 1, "kv_rank": 1}) == []
     branch = {"op": "topk", "when": "always", "needs": "experts power_of_two"}
+    assert check(tmp_path, DENSE, branches=[branch]) == []
+
+
+def test_the_stated_group_size(tmp_path: Path) -> None:
+    # 4-bit integers in groups of 64, for which no kernel was built (vllm-project/llm-compressor#1489)
+    said = {"quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 64}}
+    branch = {"op": "w4a16", "when": "bits == 4", "needs": "group_size in (32, 128)"}
+    assert len(check(tmp_path, {**DENSE, **said}, branches=[branch])) == 1
     assert check(tmp_path, DENSE, branches=[branch]) == []
 
 

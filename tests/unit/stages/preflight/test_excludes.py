@@ -53,6 +53,14 @@ def test_entries_that_stand_for_none(tmp_path: Path, entry: str) -> None:
     assert (found.severity, found.subject) == ("error", entry)
 
 
+@pytest.mark.parametrize(("excluded", "told"), [
+    (["re:.*mlp\\.(gate|up|down)_proj.*"], ["re:.*mlp\\.(gate|up|down)_proj.*"]),  # matches down_proj alone
+    (["re:.*mlp\\.(gate|up|gate_up|down)_proj.*"], []), (["mlp"], []), (["self_attn.*"], []),
+    (["re:.*self_attn\\.(q|k|v|o)_proj"], ["re:.*self_attn\\.(q|k|v|o)_proj"])])
+def test_fused_modules_that_a_list_of_their_parts_misses(tmp_path: Path, excluded: list[str], told: list[str]) -> None:
+    assert [one.subject for one in check(tmp_path, excluded, key="ignore", modules=RUNTIME)] == told
+
+
 def test_a_list_of_one_layer_says_nothing_of_others_nor_of_ends(tmp_path: Path) -> None:
     first = [name for name in RUNTIME if ".0." in name]
     excluded = ["lm_head", "re:.*lm_head.*", "re:.*vision_tower.*", "model.embed_tokens",

@@ -189,7 +189,8 @@ def test_routers_small_matrices_and_full_precision_are_left_plain_by_everybody(c
     extra: tiny_release.Tensors = {}
     for layer in range(quantised.LAYERS):
         extra[f"model.layers.{layer}.self_attn.indexer.weights_proj.weight"] = ((64, 256), "BF16")
-        extra[f"model.layers.{layer}.self_attn.compressor.wkv.weight"] = ((256, 256), "F32")
+        extra[f"model.layers.{layer}.self_attn.compressor.wkv.weight"] = ((256, 256), "BF16")
+        extra[f"model.layers.{layer}.self_attn.f_b_proj.weight"] = ((256, 256), "F32")
     assert check("quant-config-vs-file", quantised.tensors("fp8-block") | extra, quantised.config(quantised.FP8)) == []
 
 
@@ -215,6 +216,16 @@ def test_fused_parameters_with_two_kinds_of_scale(check) -> None:
     tensors = quantised.tensors("fp8-block", {"up_proj": "fp8-row"})
     found, = check("quant-fusion-mixed", tensors, quantised.config(quantised.FP8), on(fuses=FUSES))
     assert "up_proj" in found.subject and found.facts["count"] == quantised.LAYERS
+
+
+def test_fused_scales_of_which_one_is_absent(check) -> None:
+    tensors = quantised.tensors("fp8-block")
+    for layer in range(quantised.LAYERS):
+        del tensors[f"model.layers.{layer}.self_attn.v_proj.weight_scale_inv"]
+    how = on(partial=True, fuses=FUSES, fuse_suffixes=[".weight", ".weight_scale_inv"])
+    found, = check("quant-fusion-mixed", tensors, quantised.config(quantised.FP8), how)
+    assert found.facts["formats"]["v_proj"] == "fp8 without .weight_scale_inv"
+    assert check("quant-fusion-mixed", quantised.tensors("fp8-block"), quantised.config(quantised.FP8), how) == []
 
 
 @pytest.mark.parametrize("form", quantised.ALL)
