@@ -98,7 +98,7 @@ def at_end(text: str) -> Form:
 def hit(text: str, form: Form, arrival: Arrival) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """For each row, whether its name is one that the text stands for."""
     if text.startswith("re:"):
-        exact = re.compile(text[3:])
+        exact = _given(text)
         return np.array([bool(exact.match(arrival.name(int(row)))) for row in arrival.rows], dtype=bool)
     loose, exact = (re.compile(form(expression(text, loose))) for loose in (True, False))
     mask = np.zeros(len(arrival.rows), dtype=bool)
@@ -112,6 +112,16 @@ def hit(text: str, form: Form, arrival: Arrival) -> np.ndarray[Any, np.dtype[np.
             rows = np.flatnonzero(layers == layer)
             mask[rows] = [bool(exact.search(arrival.name(int(arrival.rows[row])))) for row in rows]
     return mask
+
+
+@cache
+def _given(text: str) -> re.Pattern[str]:
+    """The regular expression that a text with `re:` in front is. Raises TargetError."""
+    try:
+        return re.compile(text[3:])
+    except re.error as error:
+        raise TargetError(f"[engine] {text[:80]} is no regular expression: {error}",
+                          "correct it, or write the text without re:") from None
 
 
 def any_hit(texts: Iterable[str], form: Callable[[str], Form], arrival: Arrival) -> np.ndarray[Any, np.dtype[np.bool_]]:

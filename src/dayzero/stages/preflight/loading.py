@@ -9,7 +9,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -65,6 +65,7 @@ class Loading:
         yield from (arrival.where(mask) for mask in (~after, after) if mask.any())
 
 
+@lru_cache(maxsize=1)  # several rules ask for that of the same case
 def loading(case: Case) -> Loading:
     """Renames, filters and expected names applied to all tensors. Raises TargetError for what is not understood."""
     facts = case.target.engine.facts

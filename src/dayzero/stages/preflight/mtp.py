@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -10,6 +11,8 @@ from dayzero.placement.split import is_mtp
 from dayzero.schema import Finding
 
 from .rule import Case, rule
+
+_NUMBER = re.compile(r"[0-9]{1,9}")
 
 
 class Declaration:
@@ -72,7 +75,7 @@ def is_named(case: Case) -> bool:
     names = [entry.name for entry in case.target.engine.facts.declares or ()]
     for name in (*names, *(case.release.index or ())):
         segments = name.split(".")
-        numbers = [int(segment) for segment in segments if segment.isdecimal()]
+        numbers = [int(segment) for segment in segments if _NUMBER.fullmatch(segment)]
         if words.intersection(segments) or (numbers and "layers" in segments and numbers[0] >= first):
             return True
     return False

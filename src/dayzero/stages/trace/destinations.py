@@ -6,7 +6,7 @@ from __future__ import annotations
 import importlib.util
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -41,12 +41,12 @@ class Names:
     prefix: str
     """Of the model inside the one with a head; names may have it or not."""
     state: dict[str, Any]
+    rename: Callable[..., tuple[str, str | None]]
+    """The library's own function."""
 
     def targets(self, name: str) -> tuple[list[str], bool]:
         """(parameters, whether they are put together from several tensors or are a part of one)."""
-        from transformers.core_model_loading import rename_source_key
-
-        new, source = rename_source_key(name, self.renamings, self.converters, self.prefix, self.state)
+        new, source = self.rename(name, self.renamings, self.converters, self.prefix, self.state)
         if new not in self.declared and name in self.declared:
             return [name], False
         if source is None:
@@ -94,11 +94,12 @@ def coverage(release: Release) -> Coverage:
 
 def _names(model: torch.nn.Module) -> Names:
     from transformers.conversion_mapping import get_model_conversion_mapping
-    from transformers.core_model_loading import WeightConverter, WeightRenaming
+    from transformers.core_model_loading import WeightConverter, WeightRenaming, rename_source_key
 
     state = model.state_dict()
     mapping = get_model_conversion_mapping(model)
     return Names(declared={name: tuple(value.shape) for name, value in state.items()}, state=state,
+                 rename=rename_source_key,
                  renamings=[one for one in mapping if isinstance(one, WeightRenaming)],
                  converters=[one for one in mapping if isinstance(one, WeightConverter)],
                  prefix=str(getattr(model, "base_model_prefix", "")))
