@@ -9,6 +9,7 @@ from typing import Any
 from packaging.version import InvalidVersion, Version
 
 from dayzero.data.engines import NEUTRAL
+from dayzero.data.libraries import removals
 from dayzero.schema import Finding
 from dayzero.schema.finding import Severity
 
@@ -47,8 +48,8 @@ def code_import(case: Case) -> Iterator[Finding]:
 
     ## What
     Every import of the shipped files that a library loads: names that the library removed in the version where the
-    model runs (`transformers` and `removed_in` in [engine], or what is installed here if the target states no version);
-    modules and names of files that the release should ship itself; classes that auto_map names; packages that are not
+    model runs (`transformers` and `removed_in` in [engine], and removals that are known here; or what is installed here
+    if the target states no version); modules and names of files that the release should ship itself; classes that auto_map names; packages that are not
     installed, which is a warning. An import that the code itself guards, by catching its failure or by a condition, is
     no finding. The code is read, not run.
 
@@ -177,11 +178,16 @@ def _names(case: Case, here: Installed, names: Places) -> Iterator[Finding]:
 
 
 def _removed(case: Case, name: str) -> tuple[str, str] | None:
-    """(version that removed it, installed version), where the engine's facts say that it is gone."""
-    for gone, since in (case.target.engine.facts.removed_in or {}).items():
-        installed, limit = _of_package(case, gone.partition(".")[0]), _version(since)
+    """(version that removed it, installed version), where the engine's facts say that it is gone; where they do not
+    speak of it and the target states the library's version, where the facts shipped here do."""
+    stated = [(gone, since, None) for gone, since in (case.target.engine.facts.removed_in or {}).items()]
+    known = [(one.name, one.since, one.until) for one in removals()] if _library_version(case) else []
+    for gone, since, until in stated if any(_same(name, gone) for gone, _, _ in stated) else known:
+        if not _same(name, gone):
+            continue
+        installed, limit, again = _of_package(case, gone.partition(".")[0]), _version(since), _version(until)
         here = _version(installed)
-        if installed and here and limit and here >= limit and _same(name, gone):
+        if installed and here and limit and here >= limit and not (again and here >= again):
             return since, installed
     return None
 

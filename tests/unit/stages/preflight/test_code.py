@@ -196,3 +196,19 @@ def test_what_deserves_a_look(tmp_path: Path) -> None:
     files = {"modeling_tiny.py": "import subprocess\nsubprocess.run(['ls'])\nmodel.eval()\n", "quiet.py": "import re\n"}
     one, = code.code_untrusted(case(tmp_path, files))
     assert (one.severity, one.subject, one.facts["lines"]) == ("info", "modeling_tiny.py:1", [1, 2])
+
+
+@pytest.mark.parametrize(("version", "gone"), [
+    ("4.57.0", []), ("5.1.0", ["is_torch_fx_available"]),
+    ("5.2.0", ["OutputRecorder", "check_model_inputs", "is_torch_fx_available"]),
+    ("5.16.1", ["OutputRecorder", "is_torch_fx_available"])])
+def test_removals_that_are_known_without_a_fact_of_the_target(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, gone: list[str]) -> None:
+    """moonshotai/Kimi-K3: modeling_kimi_linear.py imports the last two."""
+    monkeypatch.setattr(installed.Installed, "version", lambda self, name: "0")
+    text = f"{TAKE}\nfrom transformers.utils.generic import OutputRecorder, check_model_inputs\n"
+    found = imports(tmp_path, text, engine(transformers=version))
+    assert sorted(subject.rpartition(".")[2] for _, subject in found) == gone
+    other = engine(transformers=version, removed_in={"transformers.utils.generic": "9.0"})
+    assert sorted(subject.rpartition(".")[2] for _, subject in imports(tmp_path / "2", text, other)) == [
+        name for name in gone if name == "is_torch_fx_available"]
