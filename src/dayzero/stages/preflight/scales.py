@@ -8,7 +8,7 @@ from dayzero.data.vocabulary import vocabulary
 from dayzero.placement.split import UNUSED, is_mtp, ways
 from dayzero.schema import Finding, Layout, TensorGroup, WeightFamily
 
-from .modules import Module
+from .modules import Module, agrees
 from .rule import Case, rule
 from .stated import Format
 
@@ -48,7 +48,7 @@ def scale_shape(case: Case) -> Iterator[Finding]:
         form = case.stated.of(module.name(module.layers[0]), module.role)
         extents = _extents(module)
         for scale in _scales_of(case, module):
-            if form and extents:
+            if form and extents and agrees(form.scheme, module.family, form):
                 yield from _against_blocks(module, scale, form, extents)
         if extents and case.target.engine.facts.scale_rounding == "floor":
             block = _block_of(case, module, form, extents)
@@ -109,7 +109,7 @@ def _fused(module: Module, found: Shape, wanted: Shape) -> bool:
 
 def _block_of(case: Case, module: Module, form: Format | None, extents: tuple[int, int]) -> tuple[int, int] | None:
     """Rows and columns of a block: as stated, or as the scales show."""
-    if form and form.block:
+    if form and form.block and agrees(form.scheme, module.family, form):
         return form.block
     for scale in _scales_of(case, module):
         if len(scale.shape) >= 2 and all(scale.shape[-2:]):

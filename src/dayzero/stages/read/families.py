@@ -151,7 +151,7 @@ def _block(group: TensorGroup, stored: Stored, stacked: bool, axis: int | None, 
            dims: Dims) -> int:
     """Values along the stored `axis` that share a scale; 1: there is no scale with an axis of its own for it."""
     scale, extents = siblings.get("scale"), _logical(replace(stored, transposed=False), group, stacked)
-    if axis is None or scale is None or len(scale.shape) != len(extents):
+    if axis is None or scale is None or len(scale.shape) != len(extents) or axis >= len(extents):
         return 1
     return block_size(extents[axis], scale.shape[axis], dims.quantization)
 

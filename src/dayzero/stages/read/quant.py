@@ -84,10 +84,10 @@ def _bytes(group: TensorGroup, form: str, scale: TensorGroup | None) -> Stored:
     """Bytes: the dtype of their scales tells two 4-bit floats from one 8-bit integer."""
     if scale is None:
         return Stored("packed") if form != "weight" else _index(group) if group.dtype != "I8" else Stored("int8")
-    if scale.dtype in FLOAT8 or scale.dtype in EXPONENTS:
-        return Stored(_fp4(scale), Fraction(2))
     if form == "weight" and group.dtype == "U8" and group.shape[-1:] == (1,):
         return Stored("fp4", Fraction(2), axis=0)  # bitsandbytes: a flat column of pairs
+    if scale.dtype in FLOAT8 or scale.dtype in EXPONENTS:
+        return Stored(_fp4(scale), Fraction(2))
     return Stored("int8")
 
 

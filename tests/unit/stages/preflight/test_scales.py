@@ -68,6 +68,11 @@ def test_stacked_experts_and_fused_matrices(tmp_path: Path) -> None:
         f"{fused}.weight_scale_inv", f"{experts}.weight_scale_inv"}
 
 
+def test_a_format_that_the_config_does_not_state_has_blocks_of_its_own(tmp_path: Path) -> None:
+    # DeepSeek-V4: 4-bit experts under a config that says fp8 in blocks
+    assert check(tmp_path, quantised.tensors("fp8-block", {"down_proj": "mxfp4"}), quantised.FP8) == []
+
+
 VISION = "model.visual.blocks.0.mlp.linear_fc2"
 TOWER: tiny_release.Tensors = {f"{VISION}.weight_packed": ((1152, 2152), "U8"),
                                f"{VISION}.weight_scale": ((1152, 135), "U8")}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dayzero.schema import Column, TensorGroup, TensorTable
@@ -31,6 +31,8 @@ def layouts(out: int, inp: int, bits: int) -> dict[str, tuple[Stored, dict[str, 
     return {
         "plain": ({".weight": ("BF16", (out, inp))}, {}, "bf16", 1),
         "fp8": ({".weight": ("F8_E4M3", square), ".weight_scale_inv": ("F32", (out // 128, inp // 128))}, {}, "fp8", 1),
+        "fp8 with rounded scales": ({".weight": ("F8_E4M3", square), ".scale": (
+            "F8_E8M0", (out // 128, inp // 128))}, {}, "fp8", 1),
         "mxfp8": ({".weight": ("F8_E4M3", (out, inp)), ".weight_scale": ("U8", (out, inp // 32))}, {}, "mxfp8", 1),
         "mxfp4": ({".weight_packed": ("U8", (out, inp // 2)), ".weight_scale": ("U8", rows)}, {}, "mxfp4", 1),
         "mxfp4 in I8": ({".weight": ("I8", (out, inp // 2)), ".scale": ("F8_E8M0", (out, inp // 32))}, {}, "mxfp4", 1),
@@ -62,6 +64,14 @@ def test_logical_parameters(rows: int, columns: int, bits: int, name: str) -> No
         if "scale" in end:
             assert part.family.scheme == scheme
             assert part.family.axis == (axis if len(part.family.shape) == 2 and part.family.shape[axis] > 1 else None)
+
+
+def test_a_flat_column_of_pairs_with_quantised_scales() -> None:
+    # bitsandbytes, nf4 with double quantisation: 64 values share an absmax, which is a byte itself
+    stored: Stored = {".weight": ("U8", (256 * 128 // 2, 1)), ".weight.absmax": ("U8", (256 * 128 // 64,)),
+                      ".weight.quant_map": ("F32", (16,)), ".weight.nested_absmax": ("F32", (2,))}
+    weight = read(stored)[".weight"].family
+    assert (weight.scheme, weight.parameters) == ("fp4", 2 * 256 * 128)
 
 
 def test_three_bits_do_not_fill_a_word() -> None:
