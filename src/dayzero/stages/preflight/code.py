@@ -49,9 +49,9 @@ def code_import(case: Case) -> Iterator[Finding]:
     ## What
     Every import of the shipped files that a library loads: names that the library removed in the version where the
     model runs (`transformers` and `removed_in` in [engine], and removals that are known here; or what is installed here
-    if the target states no version); modules and names of files that the release should ship itself; classes that auto_map names; packages that are not
-    installed, which is a warning. An import that the code itself guards, by catching its failure or by a condition, is
-    no finding. The code is read, not run.
+    if the target states no version); modules and names of files that the release should ship itself; classes that
+    auto_map names; packages that are not installed, which is a warning. An import that the code itself guards, by
+    catching its failure or by a condition, is no finding. The code is read, not run.
 
     ## Why
     Loading stops at the first of them, on every rank, after the weights were fetched.
