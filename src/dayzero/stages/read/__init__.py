@@ -16,6 +16,7 @@ from dayzero.progress import SILENT, Progress
 from dayzero.schema import Release
 
 from .card import read_card
+from .config import printable
 from .digests import file_digests, verify, write_manifest
 from .folder import CONFIG
 from .local import read_folder
@@ -38,7 +39,8 @@ def read(source: str | Path, *, revision: str | None = None, metadata_only: bool
     is_card = path.suffix == ".toml"
     is_local = is_card or os.path.exists(path)  # False, not an error, for what cannot be a path
     if is_local and revision is not None:
-        raise UsageError(f"{source} is not on a hub and has no revision {revision!r}", "leave the revision out")
+        raise UsageError(f"{printable(str(source))} is not on a hub and has no revision {revision!r}",
+                         "leave the revision out")
     if is_card:
         return read_card(path)
     if os.path.isdir(path):
@@ -46,7 +48,7 @@ def read(source: str | Path, *, revision: str | None = None, metadata_only: bool
     elif not is_local and HUB_ID.fullmatch(str(source)):
         release = _read_hub(str(source), revision, metadata_only, cache, progress)
     else:
-        raise ReleaseError(f"not a release folder: {source}",
+        raise ReleaseError(f"not a release folder: {printable(str(source))}",
                            f"give a folder with {CONFIG}, a card (*.toml) or a hub id (org/name)")  # fmt: skip
     return release if metadata_only else _with_digests(release, cache, again, progress)
 

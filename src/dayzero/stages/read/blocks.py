@@ -5,6 +5,7 @@ Cards and releases that have only a config use the same mechanism.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
@@ -17,12 +18,14 @@ from dayzero.schema import Column, TensorGroup, TensorTable
 from dayzero.schema.release import ITEM_BITS
 
 from . import names
-from .config import Config
+from .config import Config, shortened
 from .expression import UnknownName, evaluate
 from .facts import FLAGS, Facts
 from .stated import WHOLE_ROW, quantised
 
 KINDS = ("all", "full", "sliding", "sparse", "latent", "linear", "dense", "experts")
+_NUMBERS = re.compile("[0-9]{1,5}(-[0-9]{1,5})?")
+MOST_AXES = 64
 MOST_TENSORS = 5_000_000
 DTYPES = {"bfloat16": "BF16", "float16": "F16", "float32": "F32", "float64": "F64"}
 
@@ -81,7 +84,7 @@ class Architecture:
         chosen: set[int] = set()
         for word in filter(None, (part.strip() for part in text.replace(",", "+").split("+"))):
             first, _, last = word.partition("-")
-            if first.isdigit() and (not last or last.isdigit()) and int(last or first) < 100_000:
+            if _NUMBERS.fullmatch(word):
                 chosen.update(range(int(first), int(last or first) + 1))
             elif word in KINDS:
                 chosen.update(index for index, kinds in enumerate(self.kinds) if word in kinds or word == "all")
@@ -101,25 +104,28 @@ class Builder:
     def __init__(self, architecture: Architecture) -> None:
         self.architecture = architecture
         self._pieces: dict[str, list[Piece]] = {}
+        self._count = 0
 
     def add(self, name: str, shape: Sequence[int], dtype: str, layers: Iterable[int] = (), experts: int = 0) -> None:
         """Tensors of one name pattern. Raises CardError for an unknown dtype and a shape that makes no sense."""
         if dtype not in ITEM_BITS:
             raise CardError(f"{name}: unknown dtype {dtype!r}",
                             f"{did_you_mean(dtype, ITEM_BITS)}use names of safetensors")
-        if any(size < 0 for size in shape) or prod(shape) >= 1 << 50:
-            raise CardError(f"{name}: shape {list(shape)} makes no sense", "check the facts that it is made of")
+        if len(shape) > MOST_AXES or any(size < 0 for size in shape) or prod(shape) >= 1 << 50:
+            raise CardError(f"{name}: shape {shortened(list(shape))} makes no sense",
+                            "check the facts that it is made of")
         if ("{L}" in name) != bool(layers := tuple(layers)):
             raise CardError(f"{name}: {'no layers are given' if not layers else 'there is no {L} in the name'}",
                             "give layers, and {L} where the layer's number stands, or neither")
         if ("{E}" in name) != bool(experts) or experts < 0:
             raise CardError(f"{name}: {experts} experts",
                             "give experts, and {E} where the expert's number stands, or neither")
-        kept = [replace(piece, layers=tuple(sorted(set(piece.layers) - set(layers))))
-                for piece in self._pieces.get(name, [])]  # fmt: skip
-        self._pieces[name] = [piece for piece in kept if piece.layers]
-        self._pieces[name].append(Piece(tuple(shape), dtype, layers, experts))
-        if sum(piece.count for pieces in self._pieces.values() for piece in pieces) > MOST_TENSORS:
+        before = self._pieces.get(name, [])
+        kept = [replace(piece, layers=tuple(sorted(set(piece.layers) - set(layers)))) for piece in before]
+        pieces = [*(piece for piece in kept if piece.layers), Piece(tuple(shape), dtype, layers, experts)]
+        self._pieces[name] = pieces
+        self._count += sum(piece.count for piece in pieces) - sum(piece.count for piece in before)
+        if self._count > MOST_TENSORS:
             raise CardError(f"there would be more than {MOST_TENSORS} tensors",
                             "check the numbers of layers and experts")
 

@@ -20,7 +20,7 @@ from dayzero.errors import CardError, ReleaseError, did_you_mean
 from dayzero.schema import Release, Request, TensorTable, to_json
 
 from .blocks import Architecture, Builder, Use, standard_uses
-from .config import Config
+from .config import Config, printable
 from .expression import evaluate
 from .facts import language_facts
 from .folder import read_bounded
@@ -175,7 +175,7 @@ def _layers(layers: str | list[int], architecture: Architecture) -> tuple[int, .
 
 def _parse(path: Path) -> Card:
     try:
-        data = read_bounded(path, CARD_LIMIT, str(path))
+        data = read_bounded(path, CARD_LIMIT, printable(str(path)))
     except ReleaseError as error:
         raise CardError(error.message, "give the path of a card (*.toml)") from None
     try:

@@ -22,7 +22,7 @@ from dayzero.schema import Release, from_json, to_json
 from dayzero.schema.manifest import MANIFEST, Manifest, manifest_of, save_manifest
 from dayzero.schema.store import write_atomic
 
-from .folder import holds_data, inside, list_files, read_bounded, safe_name
+from .folder import holds_data, inside, is_there, list_files, read_bounded, safe_name
 from .headers import PREFIX, header_length
 from .threads import Meter, each
 
@@ -44,11 +44,10 @@ def cache_folder(cache: Path | None = None) -> Path:
 
 def read_manifest(root: Path) -> Manifest | None:
     """The folder's manifest; None when it has none. Raises ReleaseError, UnsafePathError."""
-    path = inside(root, MANIFEST)
-    if not path.exists():
+    if not is_there(root, MANIFEST):
         return None
     try:
-        manifest = from_json(read_bounded(path, MANIFEST_LIMIT, MANIFEST), Manifest)
+        manifest = from_json(read_bounded(inside(root, MANIFEST), MANIFEST_LIMIT, MANIFEST), Manifest)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise ReleaseError(f"{MANIFEST} is damaged: {error}"[:300], "remove it; it is then not compared") from None
     for name in manifest.files:

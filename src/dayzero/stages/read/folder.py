@@ -26,6 +26,8 @@ _TOKENIZER = ("tokenizer*", "vocab*", "merges.txt", "*.tiktoken", "tekken.json",
               "added_tokens.json", "chat_template*", "*.model", "*.jinja")  # fmt: skip
 _PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 _PICKLED_EXTRAS = ("training_args.bin", "optimizer.*", "scheduler.*", "rng_state*")
+_NEEDED = (".safetensors", ".json")
+"""What has such a name and is no file would go unread without a word."""
 _BLOCK = 4096
 
 
@@ -64,17 +66,29 @@ def read_bounded(path: Path, limit: int, name: str) -> bytes:
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
-            raise ReleaseError(f"{name} is not a regular file", "put the file itself in its place")
+            raise _irregular(name)
         if status.st_size > limit:
             raise ReleaseError(f"{name} has {status.st_size} bytes; at most {limit} make sense", "get the file again")
         return path.read_bytes()
+    except (OSError, ValueError) as error:  # ValueError: a path that no file can have
+        why = getattr(error, "strerror", None) or error
+        raise ReleaseError(f"cannot read {name}: {why}", "check that it is there and readable") from None
+
+
+def is_there(root: Path, name: str) -> bool:
+    """Whether a release has a file. Raises ReleaseError if that cannot be known, UnsafePathError."""
+    try:
+        inside(root, name).stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
     except OSError as error:
-        raise ReleaseError(f"cannot read {name}: {error.strerror}", "check that it is there and readable") from None
+        raise ReleaseError(f"cannot read {name}: {error.strerror}", "check the folder's permissions") from None
+    return True
 
 
 def read_config(root: Path) -> dict[str, object]:
     """config.json as it is (NaN and Infinity included, which Python's JSON writes). Raises ReleaseError."""
-    if not inside(root, CONFIG).exists():
+    if not is_there(root, CONFIG):
         raise ReleaseError(f"not a release folder: {root} has no {CONFIG}",
                            "give the folder that holds config.json and the safetensors files")  # fmt: skip
     return _read_object(root, CONFIG)
@@ -83,7 +97,7 @@ def read_config(root: Path) -> dict[str, object]:
 def read_quantization(root: Path) -> tuple[dict[str, object], str] | None:
     """What a file of its own states about quantisation, for a config that says nothing, and where it was read; None
     when there is no such file. Raises ReleaseError."""
-    if not inside(root, QUANT_CONFIG).exists():
+    if not is_there(root, QUANT_CONFIG):
         return None
     stated = _read_object(root, QUANT_CONFIG)
     table = stated.get(QUANT_TABLE, stated)
@@ -112,11 +126,13 @@ def list_files(root: Path) -> dict[str, os.stat_result]:
     """Regular files below `root` by name, sorted; hidden files and folders and Python's caches left out.
 
     A link to nothing is no file. Raises UnsafePathError for a link that leaves the folder or a name that is not text,
-    ReleaseError for a folder that cannot be read.
+    ReleaseError for a folder that cannot be read, and for anything but a file in the place of weights or of JSON.
     """
     found = {}
     for folder, folders, names in os.walk(root, onerror=_unreadable):
         folders[:] = [name for name in folders if not name.startswith(".") and name != "__pycache__"]
+        for base in filter(lambda name: name.endswith(_NEEDED), folders):
+            raise _irregular(base)
         for base in names:
             if base.startswith("."):
                 continue
@@ -130,7 +146,13 @@ def list_files(root: Path) -> dict[str, os.stat_result]:
                 _unreadable(error)
             if stat.S_ISREG(status.st_mode):
                 found[name] = status
+            elif base.endswith(_NEEDED):
+                raise _irregular(name)
     return dict(sorted(found.items()))
+
+
+def _irregular(name: str) -> ReleaseError:
+    return ReleaseError(f"{name} is not a regular file", "put the file itself in its place")
 
 
 def _unreadable(error: OSError) -> NoReturn:

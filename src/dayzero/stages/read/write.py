@@ -15,6 +15,7 @@ from dayzero.errors import DayzeroError, StoreError, UsageError
 from dayzero.schema import Release, TensorTable
 
 from .card import read_card
+from .config import printable
 
 SHARD_BYTES = 16 * 10**9
 Entry = tuple[str, tuple[int, ...], str, int]
@@ -28,9 +29,9 @@ def write_release(source: Release | Path | str, folder: Path | str, *, shard_byt
     """
     release = source if isinstance(source, Release) else read_card(Path(source))
     root = Path(folder)
-    if root.exists() and (not root.is_dir() or any(root.iterdir())):
-        raise UsageError(f"{root} is not empty", "give a folder that does not exist yet")
     try:
+        if root.exists() and (not root.is_dir() or any(root.iterdir())):
+            raise UsageError(f"{printable(str(root))} is not empty", "give a folder that does not exist yet")
         root.mkdir(parents=True, exist_ok=True)
         (root / "config.json").write_bytes(msgspec.json.format(msgspec.json.encode(release.config)) + b"\n")
         if release.tensors.count:
@@ -41,7 +42,8 @@ def write_release(source: Release | Path | str, folder: Path | str, *, shard_byt
 
 
 def _cannot_write(root: Path, error: OSError) -> DayzeroError:
-    return StoreError(f"cannot write {root}: {error.strerror}", "make room there, or give another folder")
+    return StoreError(f"cannot write {printable(str(root))}: {error.strerror}",
+                      "make room there, or give another folder")
 
 
 def _write_shards(root: Path, tensors: TensorTable, shard_bytes: int) -> None:
