@@ -1,27 +1,10 @@
-"""The one place where quantities are read from and written as text.
+"""The one place where quantities are written as text.
 
 Inside the program bytes are `int`, time is `float` seconds, rates are per second. GiB (2^30) and GB (10^9) are
-different words: parsing honours what was written, printing uses GiB for memory and GB/s for bandwidth.
+different words: memory is printed in GiB, bandwidth in GB/s.
 """
 
 from __future__ import annotations
-
-import re
-
-from .errors import UsageError
-
-_DECIMAL = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
-_BINARY = {"KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40, "PI": 2**50}
-_QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGTP]?I?)B?\s*", re.IGNORECASE)
-
-
-def parse_bytes(text: str) -> int:
-    """`"1.5GB"` -> 1500000000, `"2 GiB"` -> 2147483648, `"123"` -> 123. Raises UsageError on anything else."""
-    match = _QUANTITY.fullmatch(text)
-    scale = match and {**_DECIMAL, **_BINARY}.get(match[2].upper())
-    if not match or not scale:
-        raise UsageError(f"not a size: {text!r}", "write it like 1.5GB, 80GiB or a number of bytes")
-    return round(float(match[1]) * scale)
 
 
 def _scaled(value: float, step: float, names: tuple[str, ...], digits: int) -> str:

@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import pytest
-
-from dayzero.errors import UsageError
 from dayzero.units import (
     format_bytes,
     format_count,
@@ -10,20 +7,7 @@ from dayzero.units import (
     format_interval,
     format_rate,
     format_seconds,
-    parse_bytes,
 )
-
-
-@pytest.mark.parametrize(("text", "count"), [
-    ("1.5GB", 1_500_000_000), ("2 GiB", 2**31), ("123", 123), ("80gib", 80 * 2**30), ("1k", 1000), ("7 B", 7)])
-def test_parse_bytes(text: str, count: int) -> None:
-    assert parse_bytes(text) == count
-
-
-@pytest.mark.parametrize("text", ["", "GB", "-1GB", "1.5.2GB", "1 XB", "1e9", "1 GiBB", "i"])
-def test_parse_bytes_refuses(text: str) -> None:
-    with pytest.raises(UsageError, match="not a size"):
-        parse_bytes(text)
 
 
 def test_formats() -> None:

@@ -89,7 +89,7 @@ class Architecture:
             elif word in KINDS:
                 chosen.update(index for index, kinds in enumerate(self.kinds) if word in kinds or word == "all")
             else:
-                raise CardError(f"not layers: {word!r} in {text!r}",
+                raise CardError(f"not layers: {shortened(word)} in {shortened(text)}",
                                 f"use {', '.join(KINDS)}, or numbers such as 0-2,5")
         return tuple(sorted(chosen))
 
