@@ -17,6 +17,10 @@ import regex
 REGEX = "re:"
 SECONDS = 0.25
 """Longest that one regular expression may take with one name; real ones take microseconds."""
+SLOW = 8
+"""Regular expressions that may take too long before all others are given up."""
+MOST = 1000
+"""Most regular expressions of a list; real ones have a few dozen."""
 LONGEST = 2000
 """Most characters of an entry or a name that is looked at."""
 _ROOTS = frozenset({"model", "language_model", "text_model", "transformer", "base_model", "thinker", "llm"})
@@ -50,6 +54,7 @@ class Entries:
         self._anywhere: dict[str, list[str]] = defaultdict(list)
         self._start: dict[str, list[str]] = defaultdict(list)
         self._rest: dict[str, list[tuple[str, regex.Pattern[str]]]] = defaultdict(list)
+        self._slow = 0
         self._general: list[tuple[str, regex.Pattern[str]]] = []
         self.texts = tuple(dict.fromkeys(texts))
         self.broken: list[str] = []
@@ -74,6 +79,9 @@ class Entries:
                 self._general.append((text, compiled))
 
     def _expression(self, text: str) -> None:
+        if len(self._general) >= MOST:
+            self.broken.append(text)
+            return
         try:
             re.compile(text[:LONGEST].removeprefix(REGEX))  # what engines do: `regex` would accept more
             self._general.append((text, regex.compile(text[:LONGEST].removeprefix(REGEX))))
@@ -116,10 +124,11 @@ class Entries:
 
     def _applies(self, text: str, compiled: regex.Pattern[str], name: str) -> bool:
         """Whether it matches from the start of the name; one that takes too long counts as broken from then on."""
-        if text in self.broken:
+        if text in self.broken or (self._slow > SLOW and text.startswith(REGEX)):
             return False
         try:
             return compiled.match(name, timeout=SECONDS) is not None
         except TimeoutError:
             self.broken.append(text)
+            self._slow += 1
             return False

@@ -121,8 +121,8 @@ def _groups(table: Table, groups: Table) -> tuple[Rules, Format | None, bool]:
             continue
         if form is None:
             return [], None, False
-        targets = [target for target in group.get("targets") or ["Linear"] if isinstance(target, str)]
-        for target in targets:
+        targets = group.get("targets")
+        for target in _texts(targets if targets else "Linear"):
             if target.lower().endswith(CLASSES) and not target.startswith(REGEX):
                 rest = rest or form
             else:
