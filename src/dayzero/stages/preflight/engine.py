@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from dayzero.errors import TargetError, did_you_mean
+from dayzero.errors import did_you_mean
 from dayzero.schema import Finding, Layout
 
 from .expressions import Condition, NoValue, condition
@@ -37,8 +37,9 @@ def engine_facts_unread(case: Case) -> Iterator[Finding]:
     ## How to fix
     Compare the named facts with the release by hand.
     """
-    stated = msgspec.structs.asdict(case.target.engine.facts)
-    unread = [name for name, value in stated.items() if value is not None and name not in CHECKED]
+    stated, sources = msgspec.structs.asdict(case.target.engine.facts), case.target.engine.sources
+    unread = [name for name, value in stated.items()
+              if value is not None and name not in CHECKED and sources.get(name, "target file") == "target file"]
     if unread:
         yield Finding(rule="engine-facts-unread", severity="info", subject="engine",
                       message=f"stated for the engine, but not checked: {', '.join(unread)}",
@@ -52,7 +53,7 @@ def engine_limit(case: Case) -> Iterator[Finding]:
     ## What
     Each of the engine's `limits` (`experts = 512`, `top_k = 16`, `head_dim = 256`, or any integer key of the config)
     against that number. Those that a layout decides (`tp`, `local_heads`, `local_experts`) are looked at for each
-    layout of the target.
+    layout of the target. A limit on something that has no number here is an info.
 
     ## Why
     Kernels are compiled for array sizes. One size more ends in an assertion at the first batch, or reads beyond an
@@ -70,8 +71,12 @@ def engine_limit(case: Case) -> Iterator[Finding]:
     numbers = Quantities(case)
     for name, limit in limits.items():
         if name not in numbers.known:
-            raise TargetError(f"engine.limits.{name} is not known", f"{did_you_mean(name, numbers.known)}name a number "
-                              "such as experts, top_k, heads, head_dim, or an integer key of the config")  # fmt: skip
+            yield Finding(
+                rule="engine-limit", severity="info", subject=name, facts={"limit": limit},
+                message=f"the engine's limit on {name} is not checked: no number here has that name",
+                hint=f"{did_you_mean(name, numbers.known)}name a number such as experts, top_k, heads, head_dim, or an "
+                     "integer key of the config")
+            continue
         for layout in case.target.layouts if name in OF_LAYOUT else (None,):
             value = numbers.of(layout).get(name)
             if value is not None and value > limit:

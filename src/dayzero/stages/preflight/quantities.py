@@ -13,7 +13,7 @@ from dayzero.schema import Attention, FeedForward, Layout, ModelSpec
 from .rule import Case
 
 OF_LAYOUT = ("tp", "pp", "ep", "dp", "cp", "attention_tp", "expert_tp", "local_heads", "local_kv_heads",
-             "local_experts", "local_expert_width", "local_width")
+             "local_experts", "heads_per_rank", "experts_per_rank", "local_expert_width", "local_width")
 """Numbers that only a layout has."""
 OF_MODEL = ("experts", "top_k", "shared_experts", "heads", "kv_heads", "head_dim", "v_head_dim", "q_rank", "kv_rank",
             "rope_dim", "window", "conv_kernel", "linear_heads", "linear_head_dim", "layers", "moe_layers",
@@ -118,6 +118,7 @@ def _of_layout(model: ModelSpec, layout: Layout) -> dict[str, int]:
         "local_expert_width": -(-width // layout.expert_tp) if width else None,
         "local_width": -(-dense // layout.tp) if dense else None,
     }
+    found |= {"heads_per_rank": found["local_heads"], "experts_per_rank": found["local_experts"]}
     return {name: value for name, value in found.items() if value is not None}
 
 
