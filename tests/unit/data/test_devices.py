@@ -41,12 +41,12 @@ def test_every_figure_has_a_source(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_figures_are_in_the_right_unit(name: str) -> None:
     one = device(name)
-    assert 32e9 <= one.memory_bytes <= 1e12
-    assert 1e12 <= one.memory_bandwidth <= 2e13
-    assert 1e14 <= one.rate("bf16") <= 1e16
+    assert 24e9 <= one.memory_bytes <= 1e12
+    assert 7e11 <= one.memory_bandwidth <= 2e13
+    assert 7e13 <= one.rate("bf16") <= 1e16
     assert one.fp8 in (None, "e4m3fn", "e4m3fnuz")
     assert ("fp8" in one.flops) == (one.fp8 is not None)
-    assert one.links[0].devices >= 8
+    assert one.links[0].devices == 0 or one.links[0].devices >= 8  # 0: all of the machine, over its bus
     assert all(1e10 <= link.bandwidth <= 1e12 and 0 < link.latency < 1e-3 for link in one.links)
 
 

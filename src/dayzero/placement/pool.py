@@ -1,0 +1,194 @@
+"""The pool that an engine is left with for keys and values: its budget, less weights and what a step needs.
+
+Formulas, per rank (docs/numbers.md): a share u of the memory M that the budget is a share of,
+total  u (M - driver) - weights - libraries - collectives - peak of a step
+free   u (M - driver - collectives) - weights
+left   u (M - driver - collectives - weights - peak of a step)
+The peak of a step is that of its activations or of sampling, whichever is larger; it is only subtracted by engines that
+measure it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from dayzero.schema import Engine, Layout, ModelSpec, WeightFamily
+from dayzero.schema.allocation import Allocation, Batch, Reserve
+
+from .cache import Room, kinds, room
+from .memory import activation_bytes, value_bytes
+from .split import attention_of, rank_bytes, stage_bytes, ways
+from .stages import split_layers
+
+_WIDE = 2
+"""Bytes of a value of 16 bits."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How the engine is started; what is None is as the engine has it."""
+
+    utilization: float | None = None
+    """The share of the budget."""
+    cache_dtype: str = "auto"
+    """dtype of keys and values."""
+    length: int | None = None
+    """Longest sequence, in tokens."""
+    tokens: int | None = None
+    """Prompt tokens of one step."""
+    sequences: int | None = None
+    """Sequences decoded together."""
+    state_share: float | None = None
+    """Bytes for states for each byte of cache."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One rank of one pipeline stage."""
+
+    weights: int
+    """Bytes of weights, with what the engine makes of them."""
+    pool: int
+    """Bytes left for keys, values and states; negative: what is missing."""
+    room: Room
+    """What they hold."""
+
+
+@dataclass(frozen=True)
+class Pool:
+    """What an engine makes of the memory of a device."""
+
+    stages: tuple[Stage, ...]
+    """Of each pipeline stage, its fullest rank."""
+    length: int
+    """Longest sequence that was asked for, or that the model has."""
+
+    @property
+    def least(self) -> Stage:
+        """The stage that holds the fewest tokens: all stages hold as many."""
+        return min(self.stages, key=lambda stage: (stage.room.tokens, stage.pool))
+
+    def starts(self, allocation: Allocation) -> bool:
+        """Whether the engine starts: there is a pool, and where it looks at that a sequence of full length fits."""
+        return self.least.pool > 0 and self.least.room.tokens > 0 and (
+            not allocation.checks_length or self.least.room.sequences >= 1)
+
+
+def pool(model: ModelSpec, layout: Layout, engine: Engine, allocation: Allocation, memory: int,
+         settings: Settings = Settings()) -> Pool:
+    """The pool on devices of `memory` bytes, as the vendor's tool counts them. Raises LayoutError for more stages than
+    layers and ReleaseError when a size that the cache depends on is not known."""
+    length = settings.length or model.max_positions or 0
+    if settings.state_share is not None:
+        allocation = msgspec.structs.replace(allocation, state_share=settings.state_share)
+    batch = _batch(allocation, memory, settings, length)
+    stages = []
+    for start, stop in split_layers(model, layout.pp, allocation.longer_stages):
+        layers = range(start, stop)
+        weights = held_bytes(model, layout, engine, allocation, layers)
+        peak = step_bytes(model, layout, allocation, layers, batch) if allocation.profiled else 0
+        left = _left(layout, allocation, memory, settings, weights, peak, batch)
+        found = kinds(model, layout, allocation, layers, settings.cache_dtype)
+        held = room(found, left, max(1, -(-length // layout.cp)), batch.tokens, allocation)
+        stages.append(Stage(weights=weights, pool=left, room=Room(tokens=held.tokens * layout.cp,
+                                                                  sequences=held.sequences)))
+    return Pool(stages=tuple(stages), length=length)
+
+
+def _batch(allocation: Allocation, memory: int, settings: Settings, length: int) -> Batch:
+    """The step that is measured."""
+    usual = allocation.batch(memory) or Batch(above_bytes=0, tokens=0, sequences=0)
+    tokens = settings.tokens or usual.tokens
+    if allocation.whole_prompts and not settings.tokens:
+        pieces = allocation.piece_above is not None and length > allocation.piece_above
+        tokens = usual.tokens if pieces else max(length, 2048)
+    sequences = min(settings.sequences or usual.sequences, tokens or usual.sequences)
+    return Batch(above_bytes=0, tokens=tokens, sequences=sequences)
+
+
+def _left(layout: Layout, allocation: Allocation, memory: int, settings: Settings, weights: int, peak: int,
+          batch: Batch) -> int:
+    """Bytes for keys, values and states."""
+    several = layout.world_size > 1
+    collectives = allocation.collective_bytes if several else 0
+    share = settings.utilization or _share(allocation, memory, layout, batch)
+    visible = memory - allocation.driver_bytes
+    if allocation.budget == "total":
+        return int(share * visible) - weights - allocation.library_bytes - collectives - peak
+    if allocation.budget == "free":
+        return int(share * (visible - collectives)) - weights
+    return int(share * (visible - collectives - weights - peak))
+
+
+def _share(allocation: Allocation, memory: int, layout: Layout, batch: Batch) -> float:
+    """The share that the engine takes when none is stated."""
+    if allocation.utilization != "reserve":
+        return allocation.utilization
+    return 1 - reserved(allocation.reserve, memory, layout, batch) / memory
+
+
+def reserved(reserve: Reserve, memory: int, layout: Layout, batch: Batch) -> int:
+    """Bytes that an engine which works its share out leaves free."""
+    kept = reserve.fixed + int(reserve.per_token * max(batch.tokens, 2048) + reserve.per_sequence * batch.sequences)
+    kept += reserve.per_device * layout.tp * layout.pp
+    return max(kept, reserve.least) if memory > reserve.large_bytes else kept
+
+
+def step_bytes(model: ModelSpec, layout: Layout, allocation: Allocation, layers: range, batch: Batch) -> int:
+    """Bytes at the peak of a full step on one rank: activations, or in the last stage sampling."""
+    activations = activation_bytes(model, layout, layers, batch.tokens)
+    last = layers.stop == len(model.layers)
+    sampling = batch.sequences * model.vocab_size * allocation.logit_bytes if last else 0
+    return max(activations, sampling + batch.tokens * model.hidden_size * value_bytes(model))
+
+
+def held_bytes(model: ModelSpec, layout: Layout, engine: Engine, allocation: Allocation, layers: range) -> int:
+    """Bytes of weights on one rank as the engine holds them: those of the files, what its kernels pad, copies of the up
+    projections of a latent attention, and the table of rotary positions."""
+    return (stage_bytes(model, layout, engine, layers) + _padded(model, layout, engine, allocation, layers)
+            + _absorbed(model, layout, engine, allocation, layers) + _table(model, allocation))
+
+
+def _padded(model: ModelSpec, layout: Layout, engine: Engine, allocation: Allocation, layers: range) -> int:
+    """Bytes that kernels of a scheme add to routed experts."""
+    added = 0
+    blocks = {block.width for block in model.feed_forwards.values() if block.experts}
+    for family in model.families:
+        padding = allocation.padding.get(family.scheme)
+        if padding and family.experts and len(blocks) == 1:
+            width = -(-max(blocks) // layout.expert_tp)
+            hidden = next(block.input_width for block in model.feed_forwards.values() if block.experts)
+            grown = _up(width, padding.width) / width * _up(hidden, padding.hidden) / hidden
+            added += int(rank_bytes(family, model, layout, engine, layers) * (grown - 1))
+    return added
+
+
+def _up(value: int, multiple: int) -> int:
+    return -(-value // multiple) * multiple
+
+
+def _absorbed(model: ModelSpec, layout: Layout, engine: Engine, allocation: Allocation, layers: range) -> int:
+    """Copies in 16 bits of the projections from a latent to all heads."""
+    if not (allocation.absorbs and allocation.latent_cache):
+        return 0
+    return sum(_copied(family, model, layout, layers) for family in model.families
+               if family.role == "attention.kv_up" and family.scheme)
+
+
+def _copied(family: WeightFamily, model: ModelSpec, layout: Layout, layers: range) -> int:
+    attention = attention_of(family, model)
+    if attention is None or attention.kind != "latent" or not family.parameters:
+        return 0
+    here = sum(index in layers for index in family.layers)
+    return family.parameters * here // max(1, len(family.layers)) * _WIDE // ways(family, model, layout)
+
+
+def _table(model: ModelSpec, allocation: Allocation) -> int:
+    """Sines and cosines of all positions, once for each way to rotate."""
+    if not allocation.rope_table or not model.max_positions:
+        return 0
+    rotated = {(model.attentions[name].rope_dim or int(model.attentions[name].head_dim * (rope.share or 1)), rope.base)
+               for name, rope in model.ropes.items() if name in model.attentions}
+    return sum(width * model.max_positions * value_bytes(model) for width, _ in rotated)
