@@ -2,7 +2,7 @@
 
 Mathematical need: `ops.cache`. Engines differ in what they store for a token (a latent entry with scales beside it), in
 blocks of whole tokens, and in how layers of different kinds share one pool:
-unified pages  layers are dealt out to groups of as many layers as the rarest kind has; every group has pages of the same
+unified pages  layers are dealt out to groups of as many layers as the rarest kind has; every group has pages of as many
                bytes, a page of a linear layer being one state, and a sequence takes pages of every group
 pools apart    a share of the memory is for states, and sliding layers have a share of the tokens of full ones
 """

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from dayzero.schema import Engine, Layout, ModelSpec, WeightFamily
+from dayzero.schema import Device, Engine, Layout, ModelSpec, WeightFamily
 from dayzero.schema.allocation import Allocation, Batch, Reserve
 
 from .cache import Room, kinds, room
@@ -76,20 +76,20 @@ class Pool:
             not allocation.checks_length or self.least.room.sequences >= 1)
 
 
-def pool(model: ModelSpec, layout: Layout, engine: Engine, allocation: Allocation, memory: int,
+def pool(model: ModelSpec, layout: Layout, engine: Engine, allocation: Allocation, device: Device,
          settings: Settings = Settings()) -> Pool:
-    """The pool on devices of `memory` bytes, as the vendor's tool counts them. Raises LayoutError for more stages than
+    """The pool on such devices, whose memory is what the vendor's tool counts. Raises LayoutError for more stages than
     layers and ReleaseError when a size that the cache depends on is not known."""
     length = settings.length or model.max_positions or 0
     if settings.state_share is not None:
         allocation = msgspec.structs.replace(allocation, state_share=settings.state_share)
-    batch = _batch(allocation, memory, settings, length)
+    batch = _batch(allocation, device.memory_bytes, settings, length)
     stages = []
     for start, stop in split_layers(model, layout.pp, allocation.longer_stages):
         layers = range(start, stop)
         weights = held_bytes(model, layout, engine, allocation, layers)
         peak = step_bytes(model, layout, allocation, layers, batch) if allocation.profiled else 0
-        left = _left(layout, allocation, memory, settings, weights, peak, batch)
+        left = _left(layout, allocation, device, settings, weights, peak, batch)
         found = kinds(model, layout, allocation, layers, settings.cache_dtype)
         held = room(found, left, max(1, -(-length // layout.cp)), batch.tokens, allocation)
         stages.append(Stage(weights=weights, pool=left, room=Room(tokens=held.tokens * layout.cp,
@@ -108,11 +108,18 @@ def _batch(allocation: Allocation, memory: int, settings: Settings, length: int)
     return Batch(above_bytes=0, tokens=tokens, sequences=sequences)
 
 
-def _left(layout: Layout, allocation: Allocation, memory: int, settings: Settings, weights: int, peak: int,
+def collective_bytes(layout: Layout, allocation: Allocation, device: Device) -> int:
+    """Buffers of collectives on one rank."""
+    if layout.world_size == 1:
+        return 0
+    fabric = any(link.devices > 1 for link in device.links)
+    return allocation.collective_bytes if fabric else allocation.bus_collective_bytes
+
+
+def _left(layout: Layout, allocation: Allocation, device: Device, settings: Settings, weights: int, peak: int,
           batch: Batch) -> int:
     """Bytes for keys, values and states."""
-    several = layout.world_size > 1
-    collectives = allocation.collective_bytes if several else 0
+    memory, collectives = device.memory_bytes, collective_bytes(layout, allocation, device)
     share = settings.utilization or _share(allocation, memory, layout, batch)
     visible = memory - allocation.driver_bytes
     if allocation.budget == "total":

@@ -66,9 +66,11 @@ class Allocation(Noun, frozen=True, kw_only=True):
     library_bytes: int = 0
     """What libraries take at the first step: workspaces and loaded kernels."""
     collective_bytes: int = 0
-    """Buffers of collectives, when a replica has several devices."""
+    """Buffers of collectives, when a replica has several devices that a fabric of their own joins."""
+    bus_collective_bytes: int = 0
+    """The same, where only the bus of the machine joins them."""
     logit_bytes: int = 0
-    """For each sequence and entry of the vocabulary at the peak of sampling: logits, their sorted copies, probabilities."""
+    """For each sequence and entry of the vocabulary at the peak of sampling."""
     profiled: bool = False
     """Whether the peak of a full step is measured and subtracted from the budget before the cache is allocated."""
     whole_prompts: bool = False

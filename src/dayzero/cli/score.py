@@ -1,0 +1,28 @@
+"""The verb that predicts what others have measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from .app import app
+from .options import console
+from .streams import output
+
+
+@app.command()
+def score(
+    points: Annotated[Path, typer.Argument(help="CSV of measured points.")],
+    releases: Annotated[list[Path], typer.Option("--releases", help="Folder of release folders; may be repeated.")],
+    out: Annotated[Path, typer.Option("--out", help="CSV to write the predictions to.")],
+    kind: Annotated[Literal["memory", "serve", "train"], typer.Option("--kind", help="What was measured.")] = "memory",
+) -> None:
+    """Predict measured points: weights on a device, tokens of cache, and whether the engine starts."""
+    from dayzero.score import score as predict
+
+    made = predict(points, releases, out, kind)
+    predicted = sum(one.fits is not None for one in made)
+    with output():
+        console(stderr=True).print(f"{predicted} of {len(made)} rows predicted; the others say why: {out}")

@@ -1,0 +1,267 @@
+"""Predictions for tables of measured points: which release a point is about, how it was run, and what is predicted.
+
+A point's model is found by `org__name`, then by its name alone, then by the family that its precision variant belongs to:
+the name without words for precision, training stage and date. The point's own precision wins over the config's.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from dayzero.data import devices, engine
+from dayzero.data.allocation import allocation, allocations
+from dayzero.data.engines import NEUTRAL
+from dayzero.data.precisions import Precision, is_precision, precision, variant
+from dayzero.errors import DayzeroError, NotPossible, UsageError
+from dayzero.placement import split_layers, stage_bytes
+from dayzero.placement.pool import Pool, Settings, held_bytes, pool
+from dayzero.placement.precision import recast, with_kv_heads
+from dayzero.schema import Device, Layout, ModelSpec
+from dayzero.schema.allocation import Allocation
+from dayzero.schema.hardware import LEAST_RATE
+from dayzero.schema.store import write_atomic
+
+COLUMNS = ("row", "weights_gib_per_gpu", "kv_cache_tokens", "fits", "reason")
+"""Of the predictions of memory."""
+GIB = 2**30
+_NOTHING = ("", "nan", "none")
+_STAGES = ("instruct", "base", "chat", "it", "hf", "thinking", "think", "reasoning", "preview", "dynamic", "meta",
+           "4bit", "8bit", "static", "pertensor", "per", "tensor", "kv", "block")
+_DATE = re.compile(r"\d{4}(\d{4})?")
+_NEAR = 0.1
+_CACHE = re.compile(r"(?:kv(?: cache)?[ :]*(?P<after>fp8\w*))|(?:(?P<before>fp8\w*) kv)", re.IGNORECASE)
+_STEP = re.compile(r"(?:max-num-batched-tokens|mnbt|mnb)[ =:]*(\d+)", re.IGNORECASE)
+_SEQUENCES = re.compile(r"(?:max[-_]num[-_]seqs|mns)[ =:]*(\d+)", re.IGNORECASE)
+_STATES = re.compile(r"mamba ratio[ =:]*([0-9.]+)", re.IGNORECASE)
+_CONTEXT = re.compile(r"\bdcp ?(\d+)", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What is predicted of one point."""
+
+    row: int
+    """Data row of the table, from 0."""
+    weights: float | None = None
+    """GiB of weights on a device."""
+    tokens: int | None = None
+    """Tokens that the cache holds."""
+    fits: bool | None = None
+    """Whether the engine starts."""
+    reason: str = ""
+    """Why there is no prediction, or why it does not fit."""
+
+    def cells(self) -> tuple[str, ...]:
+        """In the order of COLUMNS."""
+        return (str(self.row), "" if self.weights is None else f"{self.weights:.4f}",
+                "" if self.tokens is None else str(self.tokens), "" if self.fits is None else str(self.fits).lower(),
+                self.reason)
+
+
+class Models:
+    """The releases of some folders, found by the names that points use, and read once."""
+
+    def __init__(self, folders: Sequence[Path]) -> None:
+        """Raises UsageError for a folder that is not there."""
+        for folder in folders:
+            if not folder.is_dir():
+                raise UsageError(f"{folder} is not a folder of releases", "give the folder that holds org__name folders")
+        self._paths: dict[str, Path] = {}
+        for folder in folders:
+            for path in sorted(folder.iterdir()):
+                if path.is_dir():
+                    self._paths.setdefault(path.name.lower(), path)
+        self._read: dict[Path, ModelSpec] = {}
+
+    def find(self, name: str, wanted: Precision | None) -> Path | None:
+        """The folder of the release that a name is about; of several of a family that of the wanted precision."""
+        full = name.lower().replace("/", "__", 1)
+        if full in self._paths:
+            return self._paths[full]
+        for short in _spellings(name):
+            exact = [path for key, path in self._paths.items() if key.split("__", 1)[-1] == short]
+            if exact:
+                return exact[0]
+        family = _family(_spellings(name)[0])
+        related = [path for path in self._paths.values() if _family(path.name.split("__", 1)[-1]) == family]
+        same = [path for path in related if wanted and precision(path.name) == wanted]
+        plain = [path for path in related if precision(path.name) is None]
+        return next(iter((*same, *plain, *related)), None)
+
+    def model(self, path: Path) -> ModelSpec:
+        """The model of a release. Raises ReleaseError."""
+        from dayzero.stages.read import read
+
+        if path not in self._read:
+            self._read[path] = read(str(path), metadata_only=True).model
+        return self._read[path]
+
+
+def _spellings(name: str) -> list[str]:
+    """A name without its organisation and remarks; where it names two (`A/B` at the end) the first."""
+    name = re.sub(r"\(.*?\)", "", name).strip()
+    last = name.rsplit("/", 1)
+    shorts = [last[-1]] if len(last) == 1 or len(last[-1]) > 3 else [last[0], last[-1]]
+    return [short.strip().lower().replace(" ", "-").replace("_", "-") for short in shorts]
+
+
+def _family(name: str) -> tuple[str, ...]:
+    """The words of a name that are no precision, training stage or date."""
+    words = re.split(r"[-_ ]+", name.lower())
+    return tuple(word for word in words
+                 if word and not is_precision(word) and word not in _STAGES and not _DATE.fullmatch(word))
+
+
+def predict_memory(rows: Sequence[Mapping[str, str]], models: Models) -> Iterator[Prediction]:
+    """One prediction for each row, in order."""
+    for number, row in enumerate(rows):
+        try:
+            yield _predicted(number, row, models)
+        except NotPossible as none:
+            yield Prediction(row=number, reason=none.reason)
+        except DayzeroError as error:
+            yield Prediction(row=number, reason=error.message)
+
+
+def _predicted(number: int, row: Mapping[str, str], models: Models) -> Prediction:
+    if row.get("kind", "serving") != "serving":
+        raise NotPossible("only memory of serving is predicted", "")
+    stated = precision(_CACHE.sub("", row["quant"]))
+    path = models.find(row["model"], stated)
+    if path is None:
+        raise NotPossible(f"no release of {row['model']}", "")
+    name, version = _engine(row)
+    rules, layout, device = allocation(name, version), _layout(row), _device(row)
+    model = _model(models.model(path), row["model"], stated, version)
+    if rules is None or device is None:
+        return _weights_only(number, model, layout, rules, device)
+    return _told(number, pool(model, layout, engine(name), rules, device, _settings(row)), rules)
+
+
+def _weights_only(number: int, model: ModelSpec, layout: Layout, rules: Allocation | None, device: Device | None
+                  ) -> Prediction:
+    """Where the engine or the device is not known: what the weights take, and that they do not fit if they do not."""
+    if rules:
+        first = split_layers(model, layout.pp, rules.longer_stages)[0]
+        weights = held_bytes(model, layout, engine(NEUTRAL), rules, range(*first))
+        return Prediction(row=number, weights=weights / GIB, reason="the memory of the device is not stated")
+    stages = [stage_bytes(model, layout, engine(NEUTRAL), range(*stage)) for stage in split_layers(model, layout.pp)]
+    over = device is not None and max(stages) > device.memory_bytes
+    reason = "the weights do not fit" if over else "how the engine divides memory is not known"
+    return Prediction(row=number, weights=stages[0] / GIB, fits=False if over else None, reason=reason)
+
+
+def _told(number: int, made: Pool, rules: Allocation) -> Prediction:
+    least = made.least
+    starts = made.starts(rules)
+    reason = ""
+    if not starts:
+        reason = (f"{-least.pool / GIB:.2f} GiB are missing" if least.pool <= 0 else
+                  f"{least.room.tokens} tokens of cache are less than a sequence of {made.length}")
+    return Prediction(row=number, weights=made.stages[0].weights / GIB, tokens=least.room.tokens, fits=starts,
+                      reason=reason)
+
+
+def _model(model: ModelSpec, name: str, stated: Precision | None, version: str) -> ModelSpec:
+    """The model in the precision that the point states."""
+    published = variant(_spellings(name)[0])
+    if published and published.kv_heads and _before(version, published.until):
+        model = with_kv_heads(model, published.kv_heads)
+    wanted = stated or (precision(name) if precision(name) else None)
+    return recast(model, wanted, published) if wanted else model
+
+
+def _before(version: str, day: str) -> bool:
+    """Whether a version, if it is a date, is before that day; a version number below 1 of the first years counts."""
+    date = re.search(r"20\d\d-\d\d(-\d\d)?", version)
+    if date:
+        return date[0] <= day[: len(date[0])]
+    return bool(re.search(r"\b0\.[0-5]\.", version))
+
+
+def _engine(row: Mapping[str, str]) -> tuple[str, str]:
+    """(engine, version or date)."""
+    text = row["framework"].strip().lower()
+    name = next((known for known in allocations() if re.match(rf"{known}\b", text.replace("-", ""))), "")
+    version = text[len(name):] if name else text
+    if not re.search(r"\d", version):
+        dated = re.search(r"20\d\d-\d\d-\d\d", row["source"])
+        version = dated[0] if dated else version
+    return name, version
+
+
+def _layout(row: Mapping[str, str]) -> Layout:
+    degrees = {key: int(float(row[key])) for key in ("tp", "pp", "ep", "dp") if row[key].lower() not in _NOTHING}
+    if not degrees:
+        raise NotPossible("the layout is not stated", "")
+    context = _CONTEXT.search(row["notes"])
+    return Layout(**degrees, cp=int(context[1]) if context else 1)
+
+
+def _device(row: Mapping[str, str]) -> Device | None:
+    """The device, with the memory that the vendor's tool counts: of a known device its own figure, unless the stated
+    one differs by more than a tenth. None: neither is known."""
+    stated = None if row["gpu_mem_gib"].lower() in _NOTHING else int(float(row["gpu_mem_gib"]) * GIB)
+    known = known_device(row["gpu"])
+    if stated is None or (known and abs(stated / known.memory_bytes - 1) <= _NEAR):
+        return known
+    base = known or Device(name="unnamed", vendor="", arch="", memory_bytes=stated, memory_bandwidth=LEAST_RATE, flops={})
+    return msgspec.structs.replace(base, memory_bytes=stated)
+
+
+def known_device(text: str) -> Device | None:
+    """The shipped device that a text names, such as `RTX 5090` or `H100 SXM`; of several the one with the longest
+    name."""
+    letters = re.sub(r"[^a-z0-9]", "", text.lower())
+    named = [one for one in devices() if one.name in letters]
+    return max(named, key=lambda one: len(one.name), default=None)
+
+
+def _settings(row: Mapping[str, str]) -> Settings:
+    notes = row["notes"]
+    share = re.match(r"[0-9.]+", row["gpu_memory_utilization"])
+    cache = _CACHE.search(f"{row['quant']}; {notes}")
+    step, sequences, states = _STEP.search(notes), _SEQUENCES.search(notes), _STATES.search(notes)
+    length = row["max_model_len"]
+    return Settings(
+        utilization=float(share[0]) if share else None,
+        cache_dtype=(cache["after"] or cache["before"]).lower() if cache else "auto",
+        length=None if length.lower() in _NOTHING else int(float(length)),
+        tokens=int(step[1]) if step else None, sequences=int(sequences[1]) if sequences else None,
+        state_share=float(states[1]) if states else None)
+
+
+def read_points(path: Path) -> list[dict[str, str]]:
+    """The rows of a table. Raises UsageError when it cannot be read or lacks a column."""
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UsageError(f"cannot read {path}: {error}", "give a CSV file with a header") from None
+    needed = {"model", "gpu", "gpu_mem_gib", "tp", "pp", "ep", "dp", "quant", "gpu_memory_utilization",
+              "max_model_len", "notes", "framework", "source"}
+    missing = needed - set(rows[0] if rows else {})
+    if missing:
+        raise UsageError(f"{path} lacks the columns {', '.join(sorted(missing))}", "give a table of memory points")
+    return [{key: value or "" for key, value in row.items() if isinstance(key, str)} for row in rows]
+
+
+def score(points: Path, releases: Sequence[Path], out: Path, kind: str) -> list[Prediction]:
+    """Write the predictions for a table of points, and return them. Raises UsageError, NotPossible."""
+    if kind != "memory":
+        raise NotPossible(f"points of {kind} are not scored yet", "score memory with --kind memory")
+    made = list(predict_memory(read_points(points), Models(releases)))
+    lines = [COLUMNS, *(one.cells() for one in made)]
+    text = "".join(",".join(_quoted(cell) for cell in line) + "\n" for line in lines)
+    write_atomic(out, text.encode())
+    return made
+
+
+def _quoted(cell: str) -> str:
+    return '"' + cell.replace('"', '""') + '"' if re.search('[",\n]', cell) else cell
