@@ -32,6 +32,7 @@ from dayzero.schema import (
     StageResult,
     Target,
     Verdict,
+    digest,
 )
 from dayzero.schema.coverage import Coverage
 from dayzero.schema.store import RunDirectory, write_atomic, write_bundle
@@ -144,10 +145,12 @@ def _read_identity(job: Job) -> list[Any]:
 
 
 def _target_identity(job: Job) -> list[str]:
-    """The file, and the machine: a target may say that this one is to be measured. Raises TargetError."""
-    from dayzero.resolve import read_target
+    """The file, its engine's profile, and the machine: a target may say that this one is to be measured. Raises
+    TargetError."""
+    from dayzero.resolve import read_engine, read_target
 
-    return [read_target(job.target).decode(errors="replace"), platform.node(), platform.machine(), str(os.cpu_count())]
+    return [read_target(job.target).decode(errors="replace"), digest(read_engine(job.target)), platform.node(),
+            platform.machine(), str(os.cpu_count())]
 
 
 def _packages_identity(job: Job) -> list[list[Any]]:

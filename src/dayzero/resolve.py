@@ -14,7 +14,7 @@ import tomli_w
 from dayzero.data.devices import FP8_DIALECTS, LOCAL, device
 from dayzero.data.engines import resolve_engine
 from dayzero.errors import LayoutError, ReleaseError, TargetError, did_you_mean
-from dayzero.schema import Cluster, Device, Layout, Link, Target, TargetRequest, Workload
+from dayzero.schema import Cluster, Device, Engine, Layout, Link, Target, TargetRequest, Workload
 from dayzero.schema.store import write_atomic
 from dayzero.schema.target import (
     ClusterRequest,
@@ -58,7 +58,7 @@ def resolve_target(path: Path, *, measured: Callable[[int], Device] | None = Non
     if workload.kind == "train":
         raise TargetError(f"{path}: training cannot be planned yet", 'set kind = "serve" in [workload]')
     return Target(
-        name=path.stem, cluster=cluster, engine=resolve_engine(request.engine),
+        name=path.stem, cluster=cluster, engine=resolve_engine(request.engine, path.parent),
         workload=Workload(
             kind=workload.kind, input_tokens=workload.input_tokens, output_tokens=workload.output_tokens,
             concurrency=workload.concurrency, max_batched_tokens=workload.max_batched_tokens,
@@ -82,6 +82,11 @@ def read_target(path: Path) -> bytes:
         raise TargetError(f"cannot read the target: {error.message}", _EXAMPLES) from None
 
 
+def read_engine(path: Path) -> Engine:
+    """The engine of a target file. Raises TargetError."""
+    return resolve_engine(_parse(path).engine, path.parent)
+
+
 def _parse(path: Path) -> TargetRequest:
     try:
         content = tomllib.loads(read_target(path).decode())
@@ -92,11 +97,13 @@ def _parse(path: Path) -> TargetRequest:
     if "cluster" not in content:
         raise TargetError(f"{path} has no [cluster]", "add [cluster] with device = ... and devices_per_node = ...")
     try:
-        return msgspec.convert(content, TargetRequest)
+        request = msgspec.convert(content, TargetRequest)
     except RecursionError:
         raise TargetError(f"{path} nests its tables too deep", _EXAMPLES) from None
     except msgspec.ValidationError as error:
         raise _explain(path, str(error)) from None
+    _check_numbers(path, request)
+    return request
 
 
 def _explain(path: Path, text: str) -> TargetError:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 
-from dayzero.errors import did_you_mean
+from dayzero.errors import TargetError, did_you_mean
 from dayzero.schema import Engine
 from dayzero.schema.target import EngineRequest
 
-from .files import load, names
+from .files import load, load_own, names
 
 NEUTRAL = "any"
 """The profile of an engine that the target does not name."""
+OWN = ".toml"
+"""Ending of names that are paths of a user's own profiles."""
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -23,21 +27,50 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """What is true of it."""
     sources: dict[str, str]
     """For each fact: where it is from."""
+    read_at: str = ""
+    """Version of the engine at which the facts were read; empty: they are true of any."""
+    complete: list[str] = []
+    """Facts that list everything there is at that version: what is missing from them is not there."""
 
 
 def profile(name: str) -> Profile:
-    """The file of that engine. Raises TargetError with the nearest known name."""
+    """The shipped file of that engine. Raises TargetError with the nearest known name."""
     return msgspec.convert(load("engines", name, "engine"), Profile)
 
 
-def resolve_engine(request: EngineRequest) -> Engine:
-    """The profile that the request names (or the neutral one), with the request's facts on top, as a target has it."""
+def own_profile(path: Path) -> Profile:
+    """A user's own file, which has the form of the shipped ones. Raises TargetError for anything wrong in it."""
+    hint = "docs/engines.md shows what an engine's file looks like"
+    try:
+        own = msgspec.convert(load_own(path, hint), Profile)
+    except msgspec.ValidationError as error:
+        raise TargetError(f"{path}: {str(error).replace('`', '')}", hint) from None
+    stated = {key for key, value in msgspec.structs.asdict(own.facts).items() if value is not None}
+    for key in sorted(stated - own.sources.keys()):
+        raise TargetError(f"{path}: the fact {key} has no source", f"say in [sources] where {key} is from")
+    for key in sorted({*own.sources, *own.complete} - stated):
+        raise TargetError(f"{path}: [sources] or complete names {key}, which is no fact of [facts]",
+                          did_you_mean(key, stated) or hint)
+    return own
+
+
+def resolve_engine(request: EngineRequest, folder: Path = Path()) -> Engine:
+    """The profile that the request names (or the neutral one), with the request's facts on top, as a target has it.
+
+    A name that ends in .toml is the path of a user's own profile, from `folder`, where the target lies. Raises
+    TargetError.
+    """
     stated = {key: value for key, value in msgspec.structs.asdict(request).items() if value is not None}
     name = request.name or NEUTRAL
-    base = profile(NEUTRAL if _described(name, stated) else name)
+    if name.endswith(OWN):
+        base = own_profile(folder / Path(name).expanduser())
+        name = base.name
+    else:
+        base = profile(NEUTRAL if _described(name, stated) else name)
     facts = msgspec.structs.replace(base.facts, **stated)
     return Engine(
-        name=name, version=facts.version or "", facts=facts, kv_replication=facts.kv_replication is not False,
+        name=name, version=facts.version or "", read_at=base.read_at, complete=tuple(base.complete), facts=facts,
+        kv_replication=facts.kv_replication is not False,
         redundant_experts=facts.redundant_experts, head_padding=facts.head_padding or "none",
         block_padding=bool(facts.block_padding), vision=facts.vision or "replicated",
         sources={**base.sources, **dict.fromkeys(stated, "target file")})
@@ -50,7 +83,8 @@ def _described(name: str, stated: dict[str, object]) -> bool:
 
 
 def engine(name: str) -> Engine:
-    """The engine of that name, as its profile describes it. Raises TargetError with the nearest known name."""
+    """The engine of that name (or path of a profile), as its profile describes it. Raises TargetError with the nearest
+    known name."""
     return resolve_engine(EngineRequest(name=name))
 
 

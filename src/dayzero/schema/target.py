@@ -117,7 +117,7 @@ class EngineRequest(Request, frozen=True, kw_only=True):
     """[engine]: a profile's name and facts that override or extend it. Absent means: as the profile says."""
 
     name: str | None = None
-    """Profile."""
+    """Profile: one of `dayzero engines`, or the path of a file of your own that ends in .toml, from the target's folder."""
     version: str | None = None
     """Version of the engine that is installed."""
     schemes: list[str] | None = None
@@ -175,7 +175,7 @@ class EngineRequest(Request, frozen=True, kw_only=True):
     transformers: str | None = None
     """Version of transformers where it runs."""
     supported_since: dict[str, str] | None = None
-    """model_type -> first version that supports it."""
+    """model_type or class of the architecture -> first version that supports it; "": older than anyone looked."""
     removed_in: dict[str, str] | None = None
     """Dotted name -> version that removed it."""
 
@@ -238,7 +238,11 @@ class Engine(Noun, frozen=True, kw_only=True):
     name: str
     """Profile; `any` when the target names none."""
     version: str
-    """Version; empty when not stated."""
+    """Version that the target states; empty when it states none."""
+    read_at: str = ""
+    """Version at which the profile's facts were read; empty: unknown, or they are true of any."""
+    complete: tuple[str, ...] = ()
+    """Facts of the profile that list everything there is at that version."""
     facts: EngineRequest
     """All stated facts: the profile's, overridden by the target's."""
     kv_replication: bool

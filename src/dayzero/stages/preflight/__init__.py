@@ -20,6 +20,7 @@ from . import (  # noqa: F401  (each registers its rules)
     rope,
     scales,
     schemes,
+    support,
     values,
     weights,
 )

@@ -19,27 +19,27 @@ from .rule import Case, rule
 from .shipped import Shipped, lines
 from .untrusted import suspicions
 
-_LIBRARY = "transformers"
-_EVERYWHERE = ("torch", _LIBRARY)
+LIBRARY = "transformers"
+_EVERYWHERE = ("torch", LIBRARY)
 """Packages that every machine has on which a release's code runs."""
-_RUNS_SHIPPED_CODE = (NEUTRAL, _LIBRARY)
+_RUNS_SHIPPED_CODE = (NEUTRAL, LIBRARY)
 """Engines of which nothing says that they have model code of their own."""
 Places = dict[str, list[tuple[str, Need]]]
 """Dotted name -> (file, need) of every place that asks for it."""
 
 
-def _version(text: str | None) -> Version | None:
-    """None where it is not stated or not a version number (a branch, say): then nothing can be compared."""
+def version_of(text: str | None) -> Version | None:
+    """A version number; None where none is stated or it is a branch, say: then nothing can be compared."""
     try:
         return Version(text) if text else None
     except InvalidVersion:
         return None
 
 
-def _library_version(case: Case) -> str | None:
+def library_version(case: Case) -> str | None:
     """The version that the target states of the library which loads releases."""
     engine = case.target.engine
-    return engine.facts.transformers or (engine.version if engine.name == _LIBRARY else None) or None
+    return engine.facts.transformers or (engine.version if engine.name == LIBRARY else None) or None
 
 
 @rule("code-import")
@@ -143,7 +143,7 @@ def _foreign(case: Case, shipped: Shipped) -> Iterator[Finding]:
 def _packages(case: Case, here: Installed, absent: Places) -> Iterator[Finding]:
     """Packages that are not installed here: that says something of the place where the model runs only if the target
     states no version of its own and this machine could run the code."""
-    runs_here = _library_version(case) is None and all(here.has_package(name) for name in _EVERYWHERE)
+    runs_here = library_version(case) is None and all(here.has_package(name) for name in _EVERYWHERE)
     for package, places in sorted(absent.items()):
         if package in _EVERYWHERE:
             continue
@@ -155,11 +155,11 @@ def _packages(case: Case, here: Installed, absent: Places) -> Iterator[Finding]:
 
 def _names(case: Case, here: Installed, names: Places) -> Iterator[Finding]:
     """Names that the installed packages do not have, of packages whose installed version is the one that counts."""
-    stated = _library_version(case)
+    stated = library_version(case)
     pairs: dict[tuple[str, str | None], str] = {}
     for name, places in names.items():
         package = name.partition(".")[0]
-        if stated is None or (package == _LIBRARY and here.version(package) == stated):
+        if stated is None or (package == LIBRARY and here.version(package) == stated):
             need = places[0][1]
             pairs[need.module, None if need.name == "*" else need.name] = name
     absent = here.absent(pairs)
@@ -181,12 +181,12 @@ def _removed(case: Case, name: str) -> tuple[str, str] | None:
     """(version that removed it, installed version), where the engine's facts say that it is gone; where they do not
     speak of it and the target states the library's version, where the facts shipped here do."""
     stated = [(gone, since, None) for gone, since in (case.target.engine.facts.removed_in or {}).items()]
-    known = [(one.name, one.since, one.until) for one in removals()] if _library_version(case) else []
+    known = [(one.name, one.since, one.until) for one in removals()] if library_version(case) else []
     for gone, since, until in stated if any(_same(name, gone) for gone, _, _ in stated) else known:
         if not _same(name, gone):
             continue
-        installed, limit, again = _of_package(case, gone.partition(".")[0]), _version(since), _version(until)
-        here = _version(installed)
+        installed, limit, again = _of_package(case, gone.partition(".")[0]), version_of(since), version_of(until)
+        here = version_of(installed)
         if installed and here and limit and here >= limit and not (again and here >= again):
             return since, installed
     return None
@@ -201,72 +201,20 @@ def _same(name: str, gone: str) -> bool:
 
 def _of_package(case: Case, package: str) -> str | None:
     engine = case.target.engine
-    if package == _LIBRARY and _library_version(case):
-        return _library_version(case)
+    if package == LIBRARY and library_version(case):
+        return library_version(case)
     if package == engine.name.replace("-", "_") and engine.version:
         return engine.version
-    return Installed().version(package) if _library_version(case) is None else None
+    return Installed().version(package) if library_version(case) is None else None
 
 
-@rule("arch-unsupported")
-def arch_unsupported(case: Case) -> Iterator[Finding]:
-    """The engine or library is older than its support for this kind of model.
-
-    ## What
-    `supported_since` in [engine] says since which version each model_type is known. It is compared, as version numbers
-    and not as text, with the version where the model runs: `transformers`, or the engine's own for facts of an engine's
-    profile. The model_types inside of the config (of its text and vision parts) are looked at too. Code that the
-    release ships itself (auto_map) makes it a warning, where that library runs such code.
-
-    ## Why
-    Start-up stops with an unknown model type, after the image was built and the weights were fetched.
-
-    ## Example
-    A model_type known since 5.11.0 on an installation of 5.3.0 (huggingface/transformers#42590); as text, 5.3 is larger
-    than 5.11.
-
-    ## How to fix
-    Install at least the version that the finding names.
-    """
-    since = case.target.engine.facts.supported_since or {}
-    for name in dict.fromkeys([*_stated(case.release.config, "model_type"), *case.model.architectures]):
-        installed, of_library = _compared(case, name)
-        here, needs = _version(installed), _version(since.get(name))
-        if here and needs and here < needs:
-            own = of_library and _ships_its_code(case)
-            yield Finding(
-                rule="arch-unsupported", severity="warning" if own else "error", subject=name,
-                message=f"{name} is supported since {since[name]}; {installed} is installed where it runs"
-                        + (": only the release's own code can run it" if own else ""),
-                hint=f"install at least {since[name]}" + (", or allow the release's code to run" if own else ""),
-                facts={"needs": since[name], "installed": installed})
-
-
-def _stated(config: Mapping[str, Any], key: str) -> Iterator[str]:
+def stated_texts(config: Mapping[str, Any], key: str) -> Iterator[str]:
     """Texts under a key, of the config and of the tables inside of it."""
     if isinstance(config.get(key), str):
         yield config[key]
     for value in config.values():
         if isinstance(value, Mapping):
-            yield from _stated(value, key)
-
-
-def _compared(case: Case, name: str) -> tuple[str | None, bool]:
-    """The version that `supported_since` is about, and whether it is the library's: the library's for a model_type that
-    the target states, the engine's for a profile's facts and for names of classes."""
-    engine, library = case.target.engine, _library_version(case)
-    if engine.name != _LIBRARY and engine.sources.get("supported_since", "target file") != "target file":
-        return engine.version or None, False
-    own, other = (engine.version or None, False), (library, True)
-    first, second = (own, other) if name in case.model.architectures else (other, own)
-    return first if first[0] else second
-
-
-def _ships_its_code(case: Case) -> bool:
-    """Whether the library can build the model from files of the release."""
-    shipped = Shipped(case.release)
-    present = [target.key for target in shipped.targets if target.module in shipped.sources]
-    return "AutoConfig" in present and any(key.startswith("AutoModel") for key in present)
+            yield from stated_texts(value, key)
 
 
 @rule("transformers-older", "warning")
@@ -287,14 +235,14 @@ def transformers_older(case: Case) -> Iterator[Finding]:
     ## How to fix
     Install the version that the config states, or a later one.
     """
-    declared = next(_stated(case.release.config, "transformers_version"), None)
-    installed = _library_version(case)
-    wrote, reads = _version(declared), _version(installed)
+    declared = next(stated_texts(case.release.config, "transformers_version"), None)
+    installed = library_version(case)
+    wrote, reads = version_of(declared), version_of(installed)
     if wrote and reads and reads.release < wrote.release:
         yield Finding(
             rule="transformers-older", severity="warning" if reads.major < wrote.major else "info",
             subject="transformers_version",
-            message=f"the config was written by {_LIBRARY} {declared}, and {installed} is to read it",
+            message=f"the config was written by {LIBRARY} {declared}, and {installed} is to read it",
             hint=f"install {declared} or later", facts={"declared": declared, "installed": installed})
 
 

@@ -146,43 +146,6 @@ def test_what_is_not_python(tmp_path: Path) -> None:
     assert told(code.code_import, tmp_path, {"modeling_tiny.py": "print 'old'\n"}) == {("error", "modeling_tiny")}
 
 
-# deepseek-ai/DeepSeek-V3.2 (huggingface/transformers#42590): known since 5.11.0; as text 5.3.0 is larger
-SINCE = {"deepseek_v32": "5.11.0"}
-
-
-@pytest.mark.parametrize(("on", "found"), [
-    (engine(transformers="5.3.0", supported_since=SINCE), {("error", "deepseek_v32")}),
-    (engine("transformers", "5.3.0", supported_since=SINCE), {("error", "deepseek_v32")}),
-    (engine("some", "5.3.0", supported_since=SINCE), {("error", "deepseek_v32")}),
-    (engine(transformers="5.11.0", supported_since=SINCE), set()),
-    (engine(transformers="5.100", supported_since=SINCE), set()),
-    (engine(transformers="5.3.0", supported_since={"other": "5.11.0"}), set()),
-    (engine(supported_since=SINCE), set()), (engine(transformers="main", supported_since=SINCE), set()),
-    (engine("some", "0.19", {"supported_since": "its releases"}, transformers="4.0", supported_since=SINCE | {
-        "deepseek_v32": "0.11"}), set()),
-    (engine("some", "0.9", {"supported_since": "its releases"}, transformers="5.3.0", supported_since={
-        "DeepseekV32ForCausalLM": "0.11"}), {("error", "DeepseekV32ForCausalLM")}),
-])
-def test_a_kind_of_model_that_is_newer(tmp_path: Path, on: Target, found: set[tuple[str, str]]) -> None:
-    config = {"model_type": "deepseek_v32", "architectures": ["DeepseekV32ForCausalLM"]}
-    assert told(code.arch_unsupported, tmp_path, {}, on, **config) == found
-
-
-def test_a_kind_of_model_inside_of_another(tmp_path: Path) -> None:
-    on = engine(transformers="4.56.2", supported_since={"kimi_linear": "5.1", "moonvit": "4.50"})
-    found = list(code.arch_unsupported(case(tmp_path, {}, on, model_type="kimi_k3", text_config={
-        "model_type": "kimi_linear"}, vision_config={"model_type": "moonvit"})))
-    assert [(one.subject, one.facts) for one in found] == [
-        ("kimi_linear", {"needs": "5.1", "installed": "4.56.2"})]
-
-
-def test_the_releases_own_code_can_stand_in(tmp_path: Path) -> None:
-    on = engine(transformers="5.3.0", supported_since={"tiny": "5.11.0"})
-    files = {"modeling_tiny.py": CLASS, "configuration_tiny.py": "class TinyConfig:\n    pass\n"}
-    assert told(code.arch_unsupported, tmp_path, files, on, auto_map=AUTO_MAP) == {("warning", "tiny")}
-    assert told(code.arch_unsupported, tmp_path / "bare", {"x.txt": ""}, on, auto_map=AUTO_MAP) == {("error", "tiny")}
-
-
 @pytest.mark.parametrize(("wrote", "reads", "severity"), [
     ("5.6.2", "4.57.0", "warning"), ("4.57.0.dev0", "4.51.0", "info"), ("4.57.0.dev0", "4.57.0", None),
     ("4.44.2", "5.3.0", None), ("5.3.0", None, None), ("unknown", "5.0", None)])
