@@ -11,7 +11,7 @@ from dayzero.schema import Finding
 from . import library
 from .loader import Arrival, anywhere, arrivals, filter_text, hit, renamed
 from .loading import MANY, Declarations, Loading, loading, undeclared
-from .mtp import Declaration, is_prediction, stored_layers
+from .mtp import Declaration, predictions, stored_layers
 from .rule import Case, rule
 
 
@@ -208,8 +208,9 @@ def _unexpected(arrival: Arrival, why: str) -> Iterator[Finding]:
 def _beyond(case: Case) -> Iterator[Finding]:
     """Decoder layers after the last one that the config counts."""
     first, declared = len(case.model.layers), Declaration(case).layers
-    beyond = {layer: name for layer, name in stored_layers(case).items()
-              if layer >= first + declared and not is_prediction(case, layer)}
+    stored = stored_layers(case)
+    extra = [layer for layer in stored if layer >= first + declared]
+    beyond = {layer: stored[layer] for layer in set(extra) - predictions(case, extra)}
     if beyond and not case.target.partial:
         yield Finding(
             rule="weights-unexpected", severity="error", subject=beyond[min(beyond)],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from dayzero.data.vocabulary import vocabulary
@@ -46,19 +46,33 @@ def stored_layers(case: Case) -> dict[int, str]:
     return found
 
 
-def is_prediction(case: Case, layer: int) -> bool:
-    """Whether what the files hold as that layer joins the last hidden state to the next token's embedding, as
-    multi-token prediction does; a decoder layer has nothing of the kind."""
+def predictions(case: Case, layers: Iterable[int]) -> set[int]:
+    """Those of the layers in the files that join the last hidden state to the next token's embedding, as multi-token
+    prediction does; a decoder layer has nothing of the kind."""
     words = set(vocabulary().scopes["mtp"])
-    return any(family.role == "mtp.projection" or words.intersection(family.pattern.split("."))
-               for family in case.model.families
-               if is_mtp(family, case.model) and (layer in family.layers or not family.layers))
+    joining = [family for family in case.model.families if is_mtp(family, case.model)
+               and (family.role == "mtp.projection" or words.intersection(family.pattern.split(".")))]
+    if all(family.layers for family in joining):
+        return set(layers).intersection(layer for family in joining for layer in family.layers)
+    return set(layers)
 
 
-def lacks(case: Case, layer: int) -> str:
-    """What a prediction layer in the files lacks to be one; empty: nothing, or some of its names are not understood."""
-    families = [family for family in case.model.families if is_mtp(family, case.model)]
-    roles = {family.role.removeprefix("mtp.") for family in families if not family.layers or layer in family.layers}
+def lacks(case: Case, layers: Iterable[int]) -> dict[int, str]:
+    """What each of these prediction layers in the files lacks to be one; empty: nothing, or some of its names are not
+    understood."""
+    roles: dict[int, set[str]] = {layer: set() for layer in layers}
+    joined = predictions(case, roles)
+    shared: set[str] = set()
+    for family in case.model.families:
+        if is_mtp(family, case.model):
+            role = family.role.removeprefix("mtp.")
+            shared.update(() if family.layers else (role,))
+            for layer in roles.keys() & family.layers:
+                roles[layer].add(role)
+    return {layer: _lacks(own | shared, layer in joined) for layer, own in roles.items()}
+
+
+def _lacks(roles: set[str], joined: bool) -> str:
     if "other" in roles:
         return ""
     parts = {role.partition(".")[0] for role in roles}
@@ -66,7 +80,7 @@ def lacks(case: Case, layer: int) -> str:
         return "attention"
     if not parts.intersection(("mlp", "experts")):
         return "a feed-forward block"
-    return "" if is_prediction(case, layer) else "the projection of the embedding"
+    return "" if joined else "the projection of the embedding"
 
 
 def is_named(case: Case) -> bool:
@@ -108,8 +122,8 @@ def mtp_absent(case: Case) -> Iterator[Finding]:
     if case.target.partial and not is_named(case):
         return
     first, stored = len(case.model.layers), stored_layers(case)
-    gaps = {layer: lacks(case, layer) if layer in stored else "everything"
-            for layer in range(first, first + declared.layers)}
+    promised = range(first, first + declared.layers)
+    gaps = dict.fromkeys(promised, "everything") | lacks(case, [layer for layer in promised if layer in stored])
     missing = [layer for layer, gap in gaps.items() if gap and not (case.target.partial and layer in stored)]
     if missing:
         wanted, layer = case.target.engine.facts.speculative == "mtp", missing[0]
@@ -144,7 +158,7 @@ def mtp_undeclared(case: Case) -> Iterator[Finding]:
     """
     declared, first, stored = Declaration(case), len(case.model.layers), stored_layers(case)
     extra = [layer for layer in sorted(stored) if layer >= first + declared.layers]
-    if extra and (case.target.partial or is_prediction(case, extra[0])):
+    if extra and (case.target.partial or predictions(case, extra[:1])):
         yield Finding(
             rule="mtp-undeclared", severity="warning", subject=f"{declared.key} ({stored[extra[0]]})",
             message=f"the files hold {len(stored)} prediction layers, the config declares {declared.layers}",

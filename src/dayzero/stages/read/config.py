@@ -20,7 +20,7 @@ LIMIT = 1 << 40
 """No dimension of a model is larger; a config that says so is damaged."""
 DEEPEST = 32
 """Tables inside tables; real configs have five."""
-LIMITS = {"layers": 100_000, "experts": 1_000_000}
+LIMITS = {"layers": 100_000, "mtp_layers": 100_000, "experts": 1_000_000}
 MOST_UNKNOWN = 1000
 """Keys that are listed one by one; a model has a few hundred in all."""
 

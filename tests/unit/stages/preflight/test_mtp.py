@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 from tests.support import tiny_release as tiny
 from tests.support.told import Told, teller
+
+from dayzero.errors import ReleaseError
 
 ONE = tiny.CONFIG | {"num_nextn_predict_layers": 1}
 
@@ -80,3 +83,15 @@ def test_stored_and_not_declared(tell: Told, tensors: tiny.Tensors, config: dict
 def test_a_plain_layer_beyond_the_count_is_no_prediction_layer(tell: Told) -> None:
     [found] = tell(tiny.dense_tensors() | layer(projection=False), tiny.CONFIG)
     assert (found.rule, found.severity) == ("weights-unexpected", "error")
+
+
+def test_numbers_that_no_model_has(tell: Told) -> None:
+    with pytest.raises(ReleaseError, match="num_nextn_predict_layers is 100000000, not an integer"):
+        tell(tiny.dense_tensors(), tiny.CONFIG | {"num_nextn_predict_layers": 10**8})
+
+
+def test_many_stored_layers_take_linear_time(tell: Told) -> None:
+    many: tiny.Tensors = {f"model.layers.{number}.mlp.x{number}.weight": ((1,), "BF16") for number in range(12, 3000)}
+    started = time.process_time()
+    assert [found.rule for found in tell(tiny.dense_tensors() | many, tiny.CONFIG)] == ["weights-unexpected"]
+    assert time.process_time() - started < 4  # a third of a second; ten with one loop inside another
