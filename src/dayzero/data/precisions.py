@@ -19,6 +19,8 @@ class Precision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """What names and tables call it."""
     bits: float
     """Of one stored weight, with its share of the scales."""
+    group: int
+    """Values along a row that share a scale; 1: cut anywhere."""
     roles: tuple[str, ...]
     """First words of the roles of the matrices that are converted."""
     source: str

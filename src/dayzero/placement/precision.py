@@ -36,6 +36,7 @@ def _converted(family: WeightFamily, wanted: Precision, roles: tuple[str, ...], 
     share = 1 - plain / max(1, len(family.layers)) if word in roles else 0.0
     bits = share * wanted.bits + (1 - share) * _PLAIN
     return msgspec.structs.replace(family, scheme=wanted.scheme if share else "bf16",
+                                   block=wanted.group if share else 1,
                                    stored_bytes=int(family.parameters * bits / 8))
 
 
