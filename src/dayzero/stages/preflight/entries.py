@@ -11,6 +11,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from fnmatch import translate
+from functools import cache
 
 import regex
 
@@ -20,7 +21,7 @@ SECONDS = 0.25
 SLOW = 8
 """Regular expressions that may take too long before all others are given up."""
 MOST = 1000
-"""Most regular expressions of a list; real ones have a few dozen."""
+"""Most expressions of a list that every name has to be compared with; real ones have a few dozen."""
 LONGEST = 2000
 """Most characters of an entry or a name that is looked at."""
 _ROOTS = frozenset({"model", "language_model", "text_model", "transformer", "base_model", "thinker", "llm"})
@@ -35,6 +36,12 @@ def normal(name: str) -> str:
     while first < len(parts) - 1 and parts[first] in _ROOTS:
         first += 1
     return ".".join(parts[first:])
+
+
+@cache
+def _glob(text: str) -> regex.Pattern[str]:
+    """What a text with wildcards matches: itself, and everything below it."""
+    return regex.compile(f"{translate(text)}|{translate(text + '.*')}")
 
 
 def is_specific(entry: str) -> bool:
@@ -53,7 +60,7 @@ class Entries:
         self._trim = (lambda name: name) if exact else normal
         self._anywhere: dict[str, list[str]] = defaultdict(list)
         self._start: dict[str, list[str]] = defaultdict(list)
-        self._rest: dict[str, list[tuple[str, regex.Pattern[str]]]] = defaultdict(list)
+        self._rest: dict[str, list[tuple[str, str]]] = defaultdict(list)
         self._slow = 0
         self._general: list[tuple[str, regex.Pattern[str]]] = []
         self.texts = tuple(dict.fromkeys(texts))
@@ -72,11 +79,12 @@ class Entries:
         else:
             head = trimmed[:_WILD.search(trimmed).start()].rpartition(".")[0]  # type: ignore[union-attr]
             tail = trimmed[len(head) + 1:] if head else trimmed
-            compiled = regex.compile(f"{translate(tail)}|{translate(tail + '.*')}")
             if head:
-                self._rest[head].append((text, compiled))
+                self._rest[head].append((text, tail))
+            elif len(self._general) < MOST:
+                self._general.append((text, _glob(tail)))
             else:
-                self._general.append((text, compiled))
+                self.broken.append(text)
 
     def _expression(self, text: str) -> None:
         if len(self._general) >= MOST:
@@ -100,8 +108,8 @@ class Entries:
             for stop in range(start + 1, len(parts) + 1):
                 window = ".".join(parts[start:stop])
                 yield from self._anywhere.get(window, ())
-                for text, compiled in self._rest.get(window, ()):
-                    if self._applies(text, compiled, ".".join(parts[stop:])):
+                for text, tail in self._rest.get(window, ()):
+                    if self._applies(text, _glob(tail), ".".join(parts[stop:])):
                         yield text
         for text, compiled in self._general:
             places = [name] if text.startswith(REGEX) else [".".join(parts[start:]) for start in range(len(parts))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -94,6 +95,18 @@ def test_expressions_that_never_end() -> None:
     assert 1 <= len(entries.broken) < len(endless)  # the others are given up
     assert entries.match("language_model.lm_head") == "lm_head"
     assert entries.unmatched(["lm_head"]) == endless
+
+
+def test_a_list_with_an_entry_for_every_expert_is_arranged_and_not_walked() -> None:
+    entries = Entries(f"model.layers.{layer}.mlp.experts.{expert}.up*" for layer in range(92) for expert in range(896))
+    started = time.process_time()
+    assert entries.match("model.layers.91.mlp.experts.17.up_proj") == "model.layers.91.mlp.experts.17.up*"
+    assert entries.broken == [] and time.process_time() - started < 1
+
+
+def test_globs_for_whatever_there_may_be_are_bounded() -> None:
+    entries = Entries(f"*expert{number}_*" for number in range(2000))
+    assert len(entries.broken) == 1000 and entries.match("layers.0.expert999_.up") == "*expert999_*"
 
 
 @pytest.mark.parametrize(("entry", "name", "matches"), [
