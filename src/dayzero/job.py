@@ -37,6 +37,10 @@ class Options:
     """Preflight reads the values of small tensors too."""
     declared: bool = True
     """Preflight compares the tensors with the model that the library builds, if it can build it here."""
+    select: tuple[str, ...] = ()
+    """Rules of preflight, by name or by prefix; empty: all."""
+    ignore: tuple[str, ...] = ()
+    """Rules of preflight to leave out."""
     top: int = 20
     """Layouts that a plan keeps."""
     layouts: tuple[Layout, ...] = ()

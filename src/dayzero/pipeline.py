@@ -10,6 +10,7 @@ not possible with the reason, and what depends on it too.
 from __future__ import annotations
 
 import contextlib
+import datetime
 import os
 import platform
 import sys
@@ -57,7 +58,8 @@ def _preflight(job: Job) -> Findings:
 
     release = job.need("read", Release)
     declared = _coverage(release) if job.options.declared and release.tensors.count else None
-    return preflight(release, job.need("target", Target), values=job.options.values, declared=declared)
+    return preflight(release, job.need("target", Target), values=job.options.values, declared=declared,
+                     select=job.options.select, ignore=job.options.ignore)
 
 
 def _coverage(release: Release) -> Coverage:
@@ -153,16 +155,23 @@ def _target_identity(job: Job) -> list[str]:
             platform.machine(), str(os.cpu_count())]
 
 
-def _packages_identity(job: Job) -> list[list[Any]]:
+def _packages_identity() -> list[list[Any]]:
     """State of the folders that packages are imported from: shipped code is checked against what is installed."""
     return [_file_state(entry) for entry in sys.path if entry and os.path.isdir(entry)]
+
+
+def _preflight_identity(job: Job) -> list[Any]:
+    """The packages, the chosen rules (a look at some of them stands for no look at all), and which waivers expired."""
+    target, today = job.get("target", Target), datetime.date.today()
+    expired = [waiver.expires < today for waiver in (target.waivers if target else ())]
+    return [_packages_identity(), job.options.select, job.options.ignore, expired]
 
 
 STAGES: tuple[Stage, ...] = (
     Stage(number=0, name="target", noun=Target, make=_target, identity=_target_identity),
     Stage(number=1, name="read", noun=Release, make=_read, identity=_read_identity),
     Stage(number=2, name="preflight", noun=Findings, make=_preflight, needs=("read", "target"),
-          options=("values", "declared"), identity=_packages_identity),
+          options=("values", "declared"), identity=_preflight_identity),
     Stage(number=3, name="trace", noun=OpGraph, make=_trace, needs=("read", "target"),
           options=("batch", "tokens", "context")),
     Stage(number=5, name="plan", noun=Plan, make=_plan, needs=("read", "target"), uses=("trace",), options=("top",)),
@@ -222,6 +231,7 @@ def advance(job: Job, upto: str | None = None, *, from_stage: str | None = None,
     first = stage_named(from_stage).number if from_stage else None
     alone = stage_named(only).name if only else None
     _refuse_absent(job)
+    _refuse_unknown_rules(job)
     with _held(job):
         for stage in STAGES:
             if stage.name in wanted:
@@ -241,6 +251,14 @@ def _refuse_absent(job: Job) -> None:
     for source in (job.source, job.options.reference):
         if source and not os.path.exists(source) and source.count("/") != 1:
             read(source)  # it says what is wrong
+
+
+def _refuse_unknown_rules(job: Job) -> None:
+    """Names of rules that there are not are refused before anything is read."""
+    if job.options.select or job.options.ignore:
+        from dayzero.stages.preflight import chosen
+
+        chosen(job.options.select, job.options.ignore)
 
 
 @contextlib.contextmanager

@@ -23,6 +23,7 @@ from dayzero.schema.target import (
     LayoutRequest,
     LinkRequest,
     ReleaseRequest,
+    Waiver,
     WorkloadRequest,
 )
 from dayzero.stages.read.folder import read_bounded
@@ -40,7 +41,7 @@ _FILE_LIMIT = 2**20
 _TABLES: dict[str, type[msgspec.Struct]] = {
     "": TargetRequest, "release": ReleaseRequest, "cluster": ClusterRequest, "cluster.device": DeviceRequest,
     "cluster.device.links": LinkRequest, "cluster.network": LinkRequest, "engine": EngineRequest,
-    "layout": LayoutRequest, "workload": WorkloadRequest,
+    "layout": LayoutRequest, "workload": WorkloadRequest, "waivers": Waiver,
 }
 _UNKNOWN = re.compile(r"Object contains unknown field `(?P<key>.*?)`(?: - at `\$\.?(?P<path>.*?)`)?$")
 _PLACE = re.compile(r"(?P<what>.*?) - at `\$\.?(?P<path>.*?)`$")
@@ -52,7 +53,6 @@ def resolve_target(path: Path, *, measured: Callable[[int], Device] | None = Non
     Raises TargetError for anything wrong in the file, LayoutError for a layout that does not fit the cluster.
     """
     request = _parse(path)
-    _check_numbers(path, request)
     cluster = _cluster(path, request.cluster, measured)
     workload = request.workload or WorkloadRequest()
     if workload.kind == "train":
@@ -63,7 +63,8 @@ def resolve_target(path: Path, *, measured: Callable[[int], Device] | None = Non
             kind=workload.kind, input_tokens=workload.input_tokens, output_tokens=workload.output_tokens,
             concurrency=workload.concurrency, max_batched_tokens=workload.max_batched_tokens,
             source="target file" if request.workload else DEFAULT_WORKLOAD),
-        layouts=_layouts(request, cluster), partial=request.release.partial)
+        layouts=_layouts(request, cluster), partial=request.release.partial,
+        waivers=_waivers(path, request.waivers))
 
 
 def local_target(layouts: Sequence[Layout], folder: Path) -> Path:
@@ -204,6 +205,15 @@ def _described(path: Path, request: DeviceRequest) -> Device:
 def _link(request: LinkRequest) -> Link:
     return Link(name=request.name, devices=request.devices, bandwidth=request.bandwidth, latency=request.latency,
                 source=request.source)
+
+
+def _waivers(path: Path, waivers: list[Waiver]) -> tuple[Waiver, ...]:
+    """The waivers, each with a reason. Preflight knows whether there are such rules."""
+    for waiver in waivers:
+        if not waiver.reason.strip():
+            raise TargetError(f"{path}: the waiver of {waiver.rule} gives no reason",
+                              "say in reason why the finding may be accepted until it expires")
+    return tuple(waivers)
 
 
 def _layouts(request: TargetRequest, cluster: Cluster) -> tuple[Layout, ...]:

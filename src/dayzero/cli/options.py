@@ -20,9 +20,12 @@ if TYPE_CHECKING:
     from dayzero.job import Job, Options
     from dayzero.progress import Progress
     from dayzero.schema import Layout
+    from dayzero.schema import Release as ReleaseRead
 
-Release = Annotated[str, typer.Argument(help="Release folder, card (.toml) or hub id (org/name).")]
-Target = Annotated[Path, typer.Option("--target", "-t", help="target.toml: cluster, engine, workload.")]
+RELEASE_HELP = "Release folder, card (.toml) or hub id (org/name)."
+TARGET_HELP = "target.toml: cluster, engine, workload."
+Release = Annotated[str, typer.Argument(help=RELEASE_HELP)]
+Target = Annotated[Path, typer.Option("--target", "-t", help=TARGET_HELP)]
 Runs = Annotated[Path, typer.Option("--runs", help="Folder of the run directories.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
 Force = Annotated[bool, typer.Option("--force", help="Make the stages again, even if nothing changed.")]
@@ -61,6 +64,26 @@ def prompts_of(given: list[str] | None, file: Path | None) -> tuple[str, ...] | 
     if not prompts:
         raise UsageError(f"{file} has no prompt", _ONE_A_LINE)
     return prompts
+
+
+def names_of(given: list[str] | None) -> tuple[str, ...] | None:
+    """Names of rules: repeated, or with commas between them."""
+    return tuple(name.strip() for text in given for name in text.split(",")) if given else None
+
+
+def required(name: str, value: T | None) -> T:
+    """What preflight needs unless it is asked to explain a rule. Raises UsageError."""
+    if value is None:
+        raise UsageError(f"Missing {name}.", "see dayzero preflight --help")
+    return value
+
+
+def one_output(as_json: bool, sarif: str | None) -> None:
+    """Raise UsageError where two things are to be printed on standard output, or one has no name."""
+    if as_json and sarif == "-":
+        raise UsageError("--json and --sarif - both print on standard output", "give --sarif a file")
+    if sarif == "":
+        raise UsageError("--sarif has no file", "give it a file, or - for standard output")
 
 
 def layouts_of(given: list[str] | None) -> tuple[Layout, ...] | None:
@@ -112,6 +135,37 @@ def print_json(value: Any) -> None:
     with output():
         sys.stdout.flush()
         sys.stdout.buffer.write(data)
+
+
+def write_json(path: str, value: Any) -> None:
+    """JSON in a file, or on standard output for `-`."""
+    if path == "-":
+        print_json(value)
+        return
+    from dayzero.schema import to_json
+    from dayzero.schema.store import write_atomic
+
+    write_atomic(Path(path), to_json(value) + b"\n")
+
+
+def print_rule(name: str, as_json: bool) -> None:
+    """The page of one rule. Raises UsageError for an unknown one."""
+    from dayzero.stages.preflight import rule_page, rules
+
+    page = rule_page(name)
+    show(lambda: next({"rule": rule.name, "severity": rule.severity, "what": rule.what, "page": rule.doc}
+                      for rule in rules() if rule.name == name), lambda: page, as_json)
+
+
+def print_keys(release: ReleaseRead, target: Path | None, as_json: bool) -> None:
+    """The ledger of config keys. Raises TargetError."""
+    from dayzero.backends import measure_host
+    from dayzero.resolve import resolve_target
+    from dayzero.stages.preflight import config_ledger, ledger_table
+
+    on = resolve_target(target, measured=lambda ranks: measure_host(ranks)) if target else None
+    entries = config_ledger(release, on)
+    show(lambda: {"name": release.name, "keys": entries}, lambda: ledger_table(entries), as_json)
 
 
 def show(value: Callable[[], Any], renderable: Callable[[], RenderableType], as_json: bool) -> None:

@@ -8,8 +8,12 @@ from typing import Annotated
 
 import typer
 
+from dayzero.errors import UsageError
+
 from .app import app
 from .options import (
+    RELEASE_HELP,
+    TARGET_HELP,
     AsJson,
     Force,
     Layouts,
@@ -29,9 +33,15 @@ from .options import (
     finish,
     layouts_of,
     made,
+    names_of,
+    one_output,
     options_of,
+    print_keys,
+    print_rule,
     prompts_of,
+    required,
     show,
+    write_json,
 )
 
 
@@ -55,21 +65,31 @@ def adapt(
     outcome, why = results(job), failed(results(job))
     proven = outcome.verdict.passed if outcome.verdict else None
     show(lambda: {"run": str(job.folder.path), "adapted": not why, "why_not": why, "proven": proven,
-                  "stages": outcome.stages, "report": str(report_path(job))},
+                  "stages": outcome.stages, "waived": outcome.findings.waived if outcome.findings else (),
+                  "report": str(report_path(job))},
          lambda: summary(outcome), as_json)
     console(stderr=True).print(f"report: {report_path(job)}", markup=False, soft_wrap=True)
     finish(bool(why))
 
 
 @app.command()
-def read(release: Release, metadata_only: MetadataOnly = False, revision: Revision = None,
-         as_json: AsJson = False) -> None:
+def read(
+    release: Release, metadata_only: MetadataOnly = False, revision: Revision = None,
+    keys: Annotated[bool, typer.Option("--keys", help="Where each config key that changes results is read.")] = False,
+    target: Annotated[Path | None, typer.Option("--target", "-t", help="With --keys: whose engine reads them.")] = None,
+    as_json: AsJson = False,
+) -> None:
     """What the release's files say: tensors, layers, parameters, quantisation."""
     from dayzero.stages.read import read as read_release
     from dayzero.stages.report import release_card
 
+    if target is not None and not keys:
+        raise UsageError("--target says whose engine reads the keys, and none are asked for", "add --keys")
     with drawn_progress() as progress:
         found = read_release(release, revision=revision, metadata_only=metadata_only, progress=progress)
+    if keys:
+        print_keys(found, target, as_json)
+        return
     show(lambda: {"name": found.name, "origin": found.origin, "has_weights": found.has_weights,
                    "tensors": found.tensors.count, "model": found.model},
           lambda: release_card(found), as_json)
@@ -77,19 +97,40 @@ def read(release: Release, metadata_only: MetadataOnly = False, revision: Revisi
 
 @app.command()
 def preflight(
-    release: Release, target: Target, runs: Runs = Path("runs"), force: Force = False,
+    release: Annotated[str | None, typer.Argument(help=RELEASE_HELP)] = None,
+    target: Annotated[Path | None, typer.Option("--target", "-t", help=TARGET_HELP)] = None,
+    metadata_only: MetadataOnly = False, revision: Revision = None, runs: Runs = Path("runs"), force: Force = False,
     values: Annotated[bool, typer.Option("--values", help="Read small tensors too: norms, scales, biases.")] = False,
     declared: Annotated[bool, typer.Option("--declared", help="Compare with transformers' model.")] = False,
+    select: Annotated[list[str] | None, typer.Option(
+        "--select", help="Only these rules: names, or prefixes like quant-; commas or repeated.")] = None,
+    ignore: Annotated[list[str] | None, typer.Option("--ignore", help="Leave these rules out, likewise.")] = None,
+    explain: Annotated[str | None, typer.Option("--explain", help="Print the page of this rule, nothing else.")] = None,
     as_json: AsJson = False,
+    sarif: Annotated[str | None, typer.Option("--sarif", help="Write SARIF 2.1.0 to a file; -: print it.")] = None,
 ) -> None:
     """Everything that can be seen to go wrong before anything is launched."""
     from dayzero.schema import Findings
-    from dayzero.stages.preflight import findings_table
+    from dayzero.schema import Release as ReleaseRead
+    from dayzero.schema import Target as TargetRead
+    from dayzero.stages.preflight import overview
+    from dayzero.stages.preflight import sarif as sarif_log
 
-    job = advanced(release, target, runs, options_of(values=values, declared=declared), upto="preflight", force=force)
+    if explain is not None:
+        print_rule(explain, as_json)
+        return
+    source, file = required("argument 'RELEASE'", release), required("option '--target' / '-t'", target)
+    one_output(as_json, sarif)
+    options = options_of(metadata_only=metadata_only, revision=revision, values=values, declared=declared,
+                         select=names_of(select), ignore=names_of(ignore))
+    job = advanced(source, file, runs, options, upto="preflight", force=force)
     found = made(job, "preflight", Findings)
-    show(lambda: {"verdict": found.verdict, "findings": found.findings, "facts": found.facts},
-          lambda: findings_table(found), as_json)
+    read_release, on = job.need("read", ReleaseRead), job.need("target", TargetRead)
+    if sarif is not None:
+        write_json(sarif, sarif_log(found, read_release, on, file))
+    if sarif != "-":
+        show(lambda: {"verdict": found.verdict, "findings": found.findings, "facts": found.facts,
+                      "waived": found.waived}, lambda: overview(found, read_release, on), as_json)
     finish(found.verdict == "fail")
 
 

@@ -12,6 +12,7 @@ from .app import app
 from .options import (
     AsJson,
     drawn_progress,
+    print_rule,
     show,
 )
 
@@ -51,11 +52,15 @@ def manifest(release: Annotated[Path, typer.Argument(help="Release folder.")]) -
 
 
 @app.command()
-def rules(as_json: AsJson = False) -> None:
-    """The preflight rules."""
+def rules(name: Annotated[str | None, typer.Argument(help="A rule, to print its page.")] = None,
+          as_json: AsJson = False) -> None:
+    """The preflight rules, or the page of one."""
     from dayzero.stages.preflight import rules as all_rules
     from dayzero.stages.preflight import rules_table
 
+    if name is not None:
+        print_rule(name, as_json)
+        return
     show(lambda: [{"rule": rule.name, "severity": rule.severity, "what": rule.what} for rule in all_rules()],
           rules_table, as_json)
 

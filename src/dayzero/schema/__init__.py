@@ -2,7 +2,7 @@
 
 from .base import SCHEMA_VERSION, Column, Noun, Request, digest, from_json, to_json
 from .bundle import Bundle
-from .finding import Finding, Findings
+from .finding import Finding, Findings, Waived
 from .graph import ControlFlow, LayerKind, ModuleNode, OpCall, OpGraph, Phase
 from .hardware import Cluster, Device, Link
 from .plan import Candidate, Estimate, Layout, Plan, Rejected
@@ -30,5 +30,5 @@ __all__ = [
     "LayerKind", "Layout", "LayoutRun", "Link", "ModelSpec", "ModuleNode", "Noun", "OpCall", "OpGraph", "Output",
     "Phase", "Plan", "RankRecord", "Rejected", "Release", "Request", "Results", "Rope", "RunRecord",
     "StageResult", "Target", "TargetRequest",
-    "TensorGroup", "TensorTable", "Verdict", "WeightFamily", "Workload", "digest", "from_json", "to_json",
+    "TensorGroup", "TensorTable", "Verdict", "Waived", "WeightFamily", "Workload", "digest", "from_json", "to_json",
 ]  # fmt: skip

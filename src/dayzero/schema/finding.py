@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from typing import Any, Literal
 
 import msgspec
@@ -28,6 +29,15 @@ class Finding(Noun, frozen=True, kw_only=True):
     """The numbers behind it."""
 
 
+class Waived(Finding, frozen=True, kw_only=True):
+    """A finding that the target accepts for a while. It does not count for the verdict."""
+
+    reason: str
+    """Why it is accepted."""
+    expires: datetime.date
+    """Last day on which it is."""
+
+
 class Findings(Noun, frozen=True, kw_only=True):
     """What preflight found."""
 
@@ -35,9 +45,15 @@ class Findings(Noun, frozen=True, kw_only=True):
     """Errors first, then warnings, then infos."""
     facts: dict[str, Any]
     """Numbers that release and target determine; the keys are listed in docs/preflight.md."""
+    waived: tuple[Waived, ...] = ()
+    """Findings that the target's waivers accept, in the same order."""
 
     @property
     def verdict(self) -> Literal["pass", "warn", "fail"]:
         """fail with any error, else warn with any warning, else pass."""
         severities = {finding.severity for finding in self.findings}
         return "fail" if "error" in severities else "warn" if "warning" in severities else "pass"
+
+    def count(self, severity: Severity) -> int:
+        """Findings of that severity."""
+        return sum(finding.severity == severity for finding in self.findings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from typing import Any, Literal
 
 import msgspec
@@ -117,7 +118,7 @@ class EngineRequest(Request, frozen=True, kw_only=True):
     """[engine]: a profile's name and facts that override or extend it. Absent means: as the profile says."""
 
     name: str | None = None
-    """Profile: one of `dayzero engines`, or the path of a file of your own that ends in .toml, from the target's folder."""
+    """Profile: one of `dayzero engines`, or the path (from the target's folder) of a .toml file of your own."""
     version: str | None = None
     """Version of the engine that is installed."""
     schemes: list[str] | None = None
@@ -217,6 +218,19 @@ class WorkloadRequest(Request, frozen=True, kw_only=True):
     """Most prompt tokens in one prefill step."""
 
 
+class Waiver(Request, frozen=True, kw_only=True):
+    """[[waivers]]: a finding that is accepted for a while. Every report prints it; no verdict counts it."""
+
+    rule: str
+    """Name of the rule."""
+    reason: str
+    """Why it is accepted."""
+    expires: datetime.date
+    """Last day on which it is accepted, like 2026-12-31; after it the finding counts again."""
+    subject: str = "*"
+    """Subjects of the findings, as a pattern in which `*` stands for any text; absent: all of the rule."""
+
+
 class TargetRequest(Request, frozen=True, kw_only=True):
     """A target.toml."""
 
@@ -230,6 +244,8 @@ class TargetRequest(Request, frozen=True, kw_only=True):
     """[layout] or [[layout]]: layouts to check; absent: the plan searches."""
     workload: WorkloadRequest | None = None
     """[workload]"""
+    waivers: list[Waiver] = []
+    """[[waivers]]: findings of preflight that are accepted."""
 
 
 class Engine(Noun, frozen=True, kw_only=True):
@@ -274,3 +290,5 @@ class Target(Noun, frozen=True, kw_only=True):
     """Layouts asked for; empty: search."""
     partial: bool
     """The release is a sample of the tensors."""
+    waivers: tuple[Waiver, ...] = ()
+    """Findings of preflight that are accepted."""

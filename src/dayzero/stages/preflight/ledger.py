@@ -12,6 +12,7 @@ from rich.table import Table
 
 from dayzero.data.keys import lookup
 from dayzero.schema import Release, Target
+from dayzero.schema.target import EngineRequest
 
 from .keys import shown
 from .reads import Reads, arithmetic, relative
@@ -41,9 +42,10 @@ class Entry:
     """Whether classes for one architecture usually have it built in."""
 
 
-def config_ledger(release: Release, target: Target) -> tuple[Entry, ...]:
-    """Every key of the config that changes the arithmetic at its value, for each part of the model that uses it."""
-    sources, reads = model_code(release), Reads(target.engine.facts)
+def config_ledger(release: Release, target: Target | None = None) -> tuple[Entry, ...]:
+    """Every key of the config that changes the arithmetic at its value, for each part of the model that uses it; of
+    what an engine reads nothing is known without a target."""
+    sources, reads = model_code(release), Reads(target.engine.facts if target else EngineRequest())
     read, defaults = uses(sources), class_defaults(sources)
     entries: dict[tuple[str, str], Entry] = {}
     for key, value, does, role, also, fixed in (*_facts(release), *_unknown(release, read)):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import datetime
 import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
+from dayzero.errors import UsageError, did_you_mean
 from dayzero.registry import Registry
 from dayzero.schema import Finding, Layout, Release, Target, TensorGroup
 from dayzero.schema.coverage import Coverage
@@ -22,7 +24,11 @@ class Case:
     """One release on one target, with what several rules need of them, worked out once."""
 
     def __init__(self, release: Release, target: Target, values: bool = False,
-                 coverage: Coverage | None = None) -> None:
+                 coverage: Coverage | None = None, today: datetime.date | None = None) -> None:
+        self.today = today or datetime.date.today()
+        """The day that waivers expire by."""
+        self.found: dict[str, list[Finding]] = {}
+        """For the rules that are checked last: what the others found, waived or not, by the name of the rule."""
         self.coverage = coverage
         """The ledger of weights against a library's model; None: it was not made."""
         self.values = values
@@ -82,6 +88,8 @@ class Rule:
     """Its documentation: a summary line and sections, in Markdown."""
     check: Check
     """What it does."""
+    last: bool = False
+    """Whether it is about what the other rules found."""
 
     @property
     def what(self) -> str:
@@ -93,16 +101,38 @@ RULES: Registry[Rule] = Registry("rule")
 """All rules by name."""
 
 
-def add(name: str, check: Check, doc: str | None, severity: Severity = "error") -> None:
+def add(name: str, check: Check, doc: str | None, severity: Severity = "error", *, last: bool = False) -> None:
     """Register a rule. `doc` is a docstring: a summary line, then sections What, Why, Example and How to fix."""
-    RULES.add(name, Rule(name=name, severity=severity, doc=inspect.cleandoc(doc or ""), check=check))
+    RULES.add(name, Rule(name=name, severity=severity, doc=inspect.cleandoc(doc or ""), check=check, last=last))
 
 
-def rule(name: str, severity: Severity = "error") -> Callable[[Check], Check]:
+def rule(name: str, severity: Severity = "error", *, last: bool = False) -> Callable[[Check], Check]:
     """Decorator of a function that is a rule; its docstring is the rule's page in the documentation."""
 
     def register(check: Check) -> Check:
-        add(name, check, check.__doc__, severity)
+        add(name, check, check.__doc__, severity, last=last)
         return check
 
     return register
+
+
+def chosen(select: Iterable[str] = (), ignore: Iterable[str] = ()) -> tuple[Rule, ...]:
+    """The rules that `select` names (nothing: all) and `ignore` does not. Both hold names of rules, and prefixes of
+    names that end in a hyphen, like `quant-`. Raises UsageError for an unknown one, and when no rule is left."""
+    selected, ignored = _named(select) or set(RULES.names()), _named(ignore)
+    if not selected - ignored:
+        raise UsageError("every rule that is selected is ignored too", "select or ignore fewer rules")
+    return tuple(rule for rule in RULES if rule.name in selected - ignored)
+
+
+def _named(words: Iterable[str]) -> set[str]:
+    names, known = set[str](), RULES.names()
+    prefixes = sorted({f"{name.partition('-')[0]}-" for name in known})
+    for word in words:
+        matching = [name for name in known if name == word or (word.endswith("-") and name.startswith(word))]
+        if not matching or word == "-":
+            near = did_you_mean(word, (*known, *prefixes))
+            raise UsageError(f"no rule is named {word!r}",
+                             f"{near}`dayzero rules` lists the names; a prefix ends in a hyphen: {', '.join(prefixes)}")
+        names.update(matching)
+    return names

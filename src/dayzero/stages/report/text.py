@@ -84,7 +84,9 @@ def _findings(results: Results) -> Iterator[tuple[str, Text]]:
     found = results.findings.findings
     counts = {severity: sum(finding.severity == severity for finding in found)
               for severity in ("error", "warning", "info")}
-    yield "preflight", Text(", ".join(f"{count} {severity}{'s' * (count != 1)}" for severity, count in counts.items()))
+    waived = results.findings.waived
+    told = [f"{count} {severity}{'s' * (count != 1)}" for severity, count in counts.items()]
+    yield "preflight", Text(", ".join([*told, *([f"{len(waived)} waived"] if waived else [])]))
     if unknowns := results.release.model.unknowns:
         more = f" and {len(unknowns) - 3} more" if len(unknowns) > 3 else ""
         yield "", Text.assemble((f"{len(unknowns)} config keys or tensors are not understood", _STYLES["warning"]),
@@ -92,6 +94,9 @@ def _findings(results: Results) -> Iterator[tuple[str, Text]]:
     for finding in [finding for finding in found if finding.severity != "info"][:4]:
         yield "", Text.assemble((finding.severity, _STYLES[finding.severity]), f"  {finding.rule} {finding.subject}: ",
                                 finding.message, (f"  {finding.hint}" if finding.hint else "", "dim"))
+    for accepted in waived:
+        yield "", Text.assemble(("waived", _STYLES["warning"]), f"  {accepted.rule} {accepted.subject}: ",
+                                accepted.message, (f"  until {accepted.expires}: {accepted.reason}", "dim"))
 
 
 def _worst(predictions: tuple[Prediction, ...]) -> list[Prediction]:

@@ -14,7 +14,7 @@ from tests.support.plan_models import device, target
 from dayzero.placement import CAUSES
 from dayzero.schema import Findings, Layout, Target, from_json, to_json
 from dayzero.schema.target import Declared
-from dayzero.stages.preflight import findings_table, preflight, rules, rules_table
+from dayzero.stages.preflight import overview, preflight, rules, rules_table
 from dayzero.stages.preflight.docs import rule_pages
 from dayzero.stages.read import read
 
@@ -301,15 +301,17 @@ def test_layer_lists(check) -> None:
         assert {entry for entry in told(found) if entry[1] == "config-list-length"} == expected
 
 
-def test_errors_come_first_and_tables_show_everything(check) -> None:
+def test_errors_come_first_and_tables_show_everything(tmp_path: Path) -> None:
     from rich.console import Console
 
     two = msgspec.structs.replace(target(16), layouts=(Layout(tp=16),))
-    found = check(tiny.dense_tensors(), on=two)
+    folder = tiny.write(tmp_path / "release", tiny.dense_tensors())
+    read_release = read(folder, cache=tmp_path / "cache")
+    found = preflight(read_release, two)
     severities = [finding.severity for finding in found.findings]
     assert severities == sorted(severities, key=("error", "warning", "info").index)
     console = Console(width=200, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    console.print(findings_table(found), rules_table())
+    console.print(overview(found, read_release, two), rules_table())
     text = console.export_text()
     console.file.close()
     assert all(finding.subject in text for finding in found.findings)
