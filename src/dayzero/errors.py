@@ -20,6 +20,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from dayzero.text import one_line
+
 
 class DayzeroError(Exception):
     """A request that cannot be served. `message` says what is wrong, `hint` what to do; each is one line."""
@@ -27,9 +29,8 @@ class DayzeroError(Exception):
     exit_code = 2
 
     def __init__(self, message: str, hint: str) -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
+        self.message, self.hint = one_line(message), one_line(hint)
+        super().__init__(self.message)
 
 
 class UsageError(DayzeroError):
@@ -78,9 +79,8 @@ class NotPossible(Exception):  # noqa: N818  (an outcome, not an error)
     """A stage cannot run here (no weights, no torch, no device). Recorded and shown, never hidden."""
 
     def __init__(self, reason: str, hint: str = "") -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.hint = hint
+        self.reason, self.hint = one_line(reason), one_line(hint)
+        super().__init__(self.reason)
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -8,7 +8,7 @@ from typing import NoReturn
 from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook, RenderResult
 from rich.segment import Segment
 
-from .streams import printable
+from dayzero.text import printable
 
 
 class _Printable:

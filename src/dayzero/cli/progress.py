@@ -11,8 +11,7 @@ from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColum
 from rich.progress import Progress as Bars
 
 from dayzero.progress import Progress
-
-from .streams import one_line
+from dayzero.text import one_line
 
 
 class _Lines(Progress):

@@ -11,30 +11,13 @@ from types import FrameType
 from typing import NoReturn
 
 from dayzero.errors import StoreError, UsageError
+from dayzero.text import one_line, printable
 
-LINE = 1000
-"""Characters of the longest line of an error."""
 _SIGNALS = ("SIGTERM", "SIGHUP")
 
 
 class Ended(SystemExit):
     """A signal asked the command to end; the exit code is 128 + its number."""
-
-
-def printable(text: str, keep: str = "") -> str:
-    """The text with every character that is not printable (control codes, line ends, changes of direction) as an
-    escape like `\\x1b`; those in `keep` stay. Names come from releases and may hold anything."""
-    if text.isprintable():
-        return text
-    return "".join(each if each.isprintable() or each in keep else each.encode("unicode_escape").decode()
-                   for each in text)
-
-
-def one_line(text: str, limit: int = LINE) -> str:
-    """The text as one printable line of at most `limit` characters, cut in the middle."""
-    line = printable(text.strip())
-    half = limit // 2
-    return line if len(line) <= limit else f"{line[:half - 3]} ... {line[-half + 2:]}"
 
 
 def refuse_undecodable(arguments: Iterable[str]) -> None:

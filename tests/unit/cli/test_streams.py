@@ -8,34 +8,20 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from rich.table import Table
 
 from dayzero.cli.console import SafeConsole
 from dayzero.cli.options import prompts_of
 from dayzero.cli.progress import drawn
-from dayzero.cli.streams import LINE, one_line, printable, refuse_undecodable
+from dayzero.cli.streams import refuse_undecodable
 from dayzero.errors import UsageError
+from dayzero.text import LINE
 
 DAYZERO = f"{sys.executable} -m dayzero.cli"
 
 
 def shell(command: str, cwd: Path) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(["bash", "-c", command], cwd=cwd, capture_output=True, timeout=60)
-
-
-@given(st.text(st.characters()))
-def test_a_line_is_one_short_printable_line(text: str) -> None:
-    line = one_line(text)
-    assert line.isprintable() and len(line) <= LINE
-
-
-def test_escapes() -> None:
-    assert printable("a\x1b[31m\nb\x9bc\u202e\udcff") == "a\\x1b[31m\\nb\\x9bc\\u202e\\udcff"
-    assert printable("a\nb\t", keep="\n\t") == "a\nb\t"
-    assert printable("Größe 大小") == "Größe 大小"
-    assert one_line("x" * 5000 + "end", 100).endswith("xend") and " ... " in one_line("x" * 5000)
 
 
 def test_arguments_are_text() -> None:
