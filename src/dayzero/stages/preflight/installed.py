@@ -70,7 +70,7 @@ class Installed:
 
     def absent(self, wanted: Iterable[tuple[str, str | None]]) -> set[tuple[str, str | None]]:
         """Those (module, name) that are certainly not there, of packages that are."""
-        doubtful = sorted({pair for pair in wanted if not self._seen(*pair)}, key=str)
+        doubtful = sorted({pair for pair in wanted if _is_harmless(pair[0]) and not self._seen(*pair)}, key=str)
         return self._tried(doubtful) if doubtful else set()
 
     def _seen(self, module: str, name: str | None) -> bool:
@@ -140,6 +140,13 @@ class Installed:
 
     def _own(self, entry: Path) -> bool:
         return self.apart_from is not None and entry.resolve().is_relative_to(self.apart_from)
+
+
+def _is_harmless(module: str) -> bool:
+    """Whether a module may be imported, whoever asks for it: it is no program to be started, and one of the standard
+    library only if it is loaded anyway, for some of the others open a browser, a window or a test run."""
+    parts = module.split(".")
+    return "__main__" not in parts and (parts[0] not in sys.stdlib_module_names or module in sys.modules)
 
 
 def _inside(folder: Path, parts: list[str]) -> _Module:

@@ -8,11 +8,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
+import msgspec
+
 from dayzero.errors import UsageError, did_you_mean
 from dayzero.registry import Registry
 from dayzero.schema import Finding, Layout, Release, Target, TensorGroup
 from dayzero.schema.coverage import Coverage
 from dayzero.schema.finding import Severity
+from dayzero.text import one_line
 
 from .fit import Fit, fits, least_forbidden
 from .modules import Module, modules, weight_scales
@@ -103,7 +106,15 @@ RULES: Registry[Rule] = Registry("rule")
 
 def add(name: str, check: Check, doc: str | None, severity: Severity = "error", *, last: bool = False) -> None:
     """Register a rule. `doc` is a docstring: a summary line, then sections What, Why, Example and How to fix."""
-    RULES.add(name, Rule(name=name, severity=severity, doc=inspect.cleandoc(doc or ""), check=check, last=last))
+    RULES.add(name, Rule(name=name, severity=severity, doc=inspect.cleandoc(doc or ""), last=last,
+                         check=lambda case: map(_on_lines, check(case))))
+
+
+def _on_lines(finding: Finding) -> Finding:
+    """The finding with each of its texts on one printable line: the names in them are a release's."""
+    texts = {field: getattr(finding, field) for field in ("subject", "message", "hint")}
+    lines = {field: one_line(text) for field, text in texts.items()}
+    return finding if lines == texts else msgspec.structs.replace(finding, **lines)
 
 
 def rule(name: str, severity: Severity = "error", *, last: bool = False) -> Callable[[Check], Check]:

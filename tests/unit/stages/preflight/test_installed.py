@@ -36,3 +36,12 @@ def test_what_a_release_ships_is_not_installed_and_not_run(tmp_path: Path, monke
     assert not here.has_package("modeling_evil")
     here.absent([("modeling_evil", "x"), ("json", "not_there")])
     assert not witness.exists()
+
+
+@pytest.mark.parametrize("module", ["antigravity", "this", "test.__main__", "idlelib.idle", "rich.__main__"])
+def test_programs_are_not_started_to_see_what_they_hold(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*command: object, **how: object) -> None:
+        pytest.fail(f"started {command}")
+
+    monkeypatch.setattr("subprocess.run", refuse)
+    assert Installed().absent([(module, "nothing")]) == set()

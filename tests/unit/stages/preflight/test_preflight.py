@@ -133,6 +133,14 @@ def test_a_tensor_that_the_index_does_not_list(check) -> None:
     assert told(found) == {("error", "file-unlisted", "model.layers.3.self_attn.v_proj.weight")}
 
 
+def test_a_name_that_would_forge_lines(check, tmp_path: Path) -> None:
+    name = "model.x\nPASS\x1b[2J.weight"
+    found = check(tiny.dense_tensors() | {name: ((1,), "BF16")}, unlisted=[name])
+    [unlisted] = [finding for finding in found.findings if finding.rule == "file-unlisted"]
+    assert unlisted.subject == r"model.x\nPASS\x1b[2J.weight"
+    assert unlisted.subject in unlisted.message and unlisted.message.isprintable()
+
+
 def test_a_tensor_that_its_shard_does_not_hold(check, tmp_path: Path) -> None:
     check(tiny.dense_tensors())
     path = tmp_path / "release" / "model.safetensors.index.json"
