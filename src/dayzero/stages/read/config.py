@@ -12,6 +12,7 @@ from functools import cache
 from itertools import islice
 from typing import Any, NoReturn
 
+from dayzero.data.classes import class_defaults, class_facts
 from dayzero.data.keys import keys, language_tables, lookup
 from dayzero.data.vocabulary import vocabulary
 from dayzero.errors import ReleaseError
@@ -21,6 +22,8 @@ LIMIT = 1 << 40
 DEEPEST = 32
 """Tables inside tables; real configs have five."""
 LIMITS = {"layers": 100_000, "mtp_layers": 100_000, "experts": 1_000_000}
+DEFAULT = "default: "
+"""How the source of a value begins that the config does not state."""
 MOST_UNKNOWN = 1000
 """Keys that are listed one by one; a model has a few hundred in all."""
 
@@ -43,16 +46,37 @@ class Config:
         self.sources: dict[str, str] = {}
         self.unclear: list[str] = []
         self._tables = language_tables(raw)
+        self._types = _model_types(self._tables)
         self._beside = beside or {}
 
     def find(self, fact: str) -> tuple[Any, str] | None:
-        """Value and dotted path of a fact, first spelling first; None when it is not stated or null."""
+        """Value and dotted path of a fact, first spelling first; None when it is not stated or null. What the class of
+        a known model type takes for an absent key has a path that begins with `default: `."""
+        absent = True
         for spelling in _spellings()[fact]:
             for path, table in self._tables:
                 value = lookup(table, spelling)
                 if value is not None:
                     return value, f"{path}{spelling}"
+                absent = absent and spelling not in table
+        return self._default(fact) if absent else None
+
+    def _default(self, fact: str) -> tuple[Any, str] | None:
+        known = class_defaults()
+        for kind in self._types:
+            if kind in class_facts() and fact in (built_in := class_facts()[kind]).facts:
+                value = built_in.facts[fact]
+                found = self.find(value)[0] if isinstance(value, str) and self.find(value) else value
+                return found, f"{DEFAULT}built into model type {kind} ({built_in.source})"
+            for spelling in _spellings()[fact]:
+                if spelling in known.defaults.get(kind, ()):
+                    return known.defaults[kind][spelling], (
+                        f"{DEFAULT}{spelling} of model type {kind} ({known.library})")  # fmt: skip
         return None
+
+    def source(self, path: str) -> str:
+        """Where a value with that path, as `find` gives it, is from."""
+        return path if path.startswith(DEFAULT) else f"{self.name}: {path}"
 
     def integer(self, fact: str, least: int = 0) -> int | None:
         """A count; 0 and null are None unless `least` is 1, then 0 is an error. Raises ReleaseError."""
@@ -63,7 +87,7 @@ class Config:
         limit = LIMITS.get(fact, LIMIT)
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= limit:
             self._wrong(path, value, f"an integer from {least} to {limit}")
-        self.sources[fact] = f"{self.name}: {path}"
+        self.sources[fact] = self.source(path)
         return value or None
 
     def size(self, fact: str) -> int:
@@ -82,7 +106,7 @@ class Config:
         value, path = found
         if not isinstance(value, bool):
             self._wrong(path, value, "true or false")
-        self.sources[fact] = f"{self.name}: {path}"
+        self.sources[fact] = self.source(path)
         return bool(value)
 
     def text(self, fact: str) -> str:
@@ -168,6 +192,16 @@ def printable(text: str) -> str:
     """Somebody else's text for a list: one line of at most 200 characters."""
     cut = text if len(text) <= 200 else text[:197] + "..."
     return cut if cut.isprintable() else ascii(cut)[1:-1]
+
+
+def _model_types(tables: list[tuple[str, Table]]) -> list[str]:
+    """Model types of the language model's tables, innermost first, as they are stated or as the outer one implies."""
+    types: list[str] = []
+    for _, table in reversed(tables):
+        stated, outer = table.get("model_type"), types[0] if types else ""
+        kind = stated if isinstance(stated, str) else class_defaults().inner.get(outer, "")
+        types.insert(0, kind)
+    return types
 
 
 @cache

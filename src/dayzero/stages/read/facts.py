@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dayzero.errors import ReleaseError
 
-from .config import Config
+from .config import DEFAULT, Config
 
 Facts = dict[str, int]
 """Dimension by vocabulary name; a dimension that the model does not have is absent."""
@@ -24,7 +24,7 @@ def language_facts(config: Config, embedding: tuple[int, ...] = ()) -> Facts:
     facts: Facts = {"layers": config.size("layers"), "heads": config.size("heads")}
     for axis, name in enumerate(("vocab_size", "hidden_size")):
         stated = config.integer(name, least=1)
-        if stated is None and len(embedding) == 2:
+        if len(embedding) == 2 and config.sources.get(name, DEFAULT).startswith(DEFAULT):
             stated = embedding[axis]
             config.note(name, "header: embedding")
         facts[name] = stated or config.size(name)
@@ -48,7 +48,7 @@ def language_facts(config: Config, embedding: tuple[int, ...] = ()) -> Facts:
 def _default(config: Config, facts: Facts, name: str, value: int, why: str) -> None:
     if name not in facts:
         facts[name] = value
-        config.note(name, f"default: {why}")
+        config.note(name, f"{DEFAULT}{why}")
 
 
 def _attention_defaults(config: Config, facts: Facts) -> None:

@@ -112,7 +112,7 @@ def _words(config: Config, found: tuple[Any, str], layers: int, known: Mapping[s
     if not isinstance(words, (list, str)):
         raise ReleaseError(f"{config.name}: {path} is {shortened(words)}, not a list with an entry for each layer",
                            "correct the config")
-    config.note(path.rpartition(".")[2], f"{config.name}: {path}")
+    config.note(path.rpartition(".")[2], config.source(path))
     unknown = sorted({str(word) for word in words if str(word) not in known})
     if unknown:
         config.unclear.append(f"{path}: {', '.join(map(printable, unknown[:5]))} (taken for {usual})")
@@ -150,7 +150,7 @@ def _windowed(config: Config, facts: Facts) -> list[str]:
     found = config.find("sliding_every")
     if found is not None:
         pattern, path = found
-        config.note("layer_types", f"{config.name}: {path}")
+        config.note("layer_types", config.source(path))
         if type(pattern) is int and 0 < pattern <= LIMITS["layers"]:
             return ["full" if (layer + 1) % pattern == 0 else "sliding" for layer in range(layers)]
         if isinstance(pattern, (list, str)) and pattern:
@@ -171,7 +171,7 @@ def _indices(config: Config, fact: str) -> list[int]:
         value = [int(item) for item in value.split(",") if item.strip()]
     if not isinstance(value, list) or not all(type(item) is int and 0 <= item <= LIMITS["layers"] for item in value):
         raise ReleaseError(f"{config.name}: {path} is not a list of layer numbers", "correct the config")
-    config.note(fact, f"{config.name}: {path}")
+    config.note(fact, config.source(path))
     return list(value)
 
 
@@ -202,7 +202,7 @@ def _step(config: Config, fact: str) -> int | list[Any]:
         return 1
     value, path = found
     if isinstance(value, list) or (type(value) is int and 0 <= value <= LIMITS["layers"]):
-        config.note(fact, f"{config.name}: {path}")
+        config.note(fact, config.source(path))
         return value or 1
     raise ReleaseError(f"{config.name}: {path} is {shortened(value)}, not a step or a list", "correct the config")
 

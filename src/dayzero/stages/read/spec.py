@@ -14,7 +14,7 @@ from dayzero.schema import Layer, ModelSpec, TensorTable, WeightFamily
 from dayzero.schema.release import ITEM_BITS
 
 from .blocks import standard_tensors
-from .config import Config, Table
+from .config import DEFAULT, Config, Table
 from .dims import Seen, attention, feed_forward
 from .facts import Facts, language_facts
 from .families import Dims, Part, parts_of
@@ -123,7 +123,7 @@ def _layers_of(kind: str, kinds: Sequence[str]) -> frozenset[int]:
 def _tied(config: Config, parts: Iterable[Part]) -> bool:
     """Whether there is no output head of its own. What the config states counts, then whether the files hold a head."""
     stated = config.flag("tied")
-    if stated is not None:
+    if stated or (stated is not None and (_is_stated(config, "tied") or "families" in config.sources)):
         return stated
     if "families" in config.sources:
         config.note("tied", "default: an output head of its own")
@@ -132,6 +132,10 @@ def _tied(config: Config, parts: Iterable[Part]) -> bool:
     has_head = any(part.family.role == "head" for part in parts)
     config.note("tied", f"header: there is {'an' if has_head else 'no'} output head")
     return not has_head
+
+
+def _is_stated(config: Config, fact: str) -> bool:
+    return not config.sources.get(fact, DEFAULT).startswith(DEFAULT)
 
 
 def is_unused(family: WeightFamily) -> bool:
