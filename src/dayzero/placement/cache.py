@@ -13,11 +13,14 @@ from collections import Counter
 from dataclasses import dataclass
 from math import ceil
 
+import msgspec
+
+from dayzero.data.allocation import allocation
 from dayzero.ops import cache_bytes_per_token
-from dayzero.schema import Attention, Layout, ModelSpec
+from dayzero.schema import Attention, Device, Engine, Layout, ModelSpec
 from dayzero.schema.allocation import Allocation
 
-from .memory import layer_state_bytes, value_bytes
+from .sequence import layer_state_bytes, sequence_bytes, value_bytes
 
 NARROW = 1
 """Bytes of a cached value of 8 bits."""
@@ -41,28 +44,28 @@ class Kind:
     """Whether the entry is a compressed one."""
 
 
-def entry_bytes(attention: Attention, layout: Layout, allocation: Allocation, model: ModelSpec, dtype: str) -> int:
+def entry_bytes(attention: Attention, layout: Layout, rules: Allocation, model: ModelSpec, dtype: str) -> int:
     """Bytes that the engine stores for one token of one layer on one rank. `dtype`: auto, fp8 or a name of the engine's
     own (`Allocation.entry_bytes`)."""
     item = value_bytes(model) if dtype in ("", "auto") else NARROW
     if attention.kind == "latent":
-        if not allocation.latent_cache:
-            return ceil(attention.heads / layout.attention_degree) * 2 * allocation.materialized_head * item
-        return allocation.entry_bytes.get(dtype) or cache_bytes_per_token(attention, item)
+        if not rules.latent_cache:
+            return ceil(attention.heads / layout.attention_degree) * 2 * rules.materialized_head * item
+        return rules.entry_bytes.get(dtype) or cache_bytes_per_token(attention, item)
     whole = cache_bytes_per_token(attention, item)
     degree = max(1, layout.attention_degree // layout.cp)
     return whole // attention.kv_heads * ceil(attention.kv_heads / degree) if whole else 0
 
 
-def kinds(model: ModelSpec, layout: Layout, allocation: Allocation, layers: range, dtype: str) -> list[Kind]:
+def kinds(model: ModelSpec, layout: Layout, rules: Allocation, layers: range, dtype: str) -> list[Kind]:
     """The kinds of layers of a stage, those that grow with the sequence first."""
     counted: Counter[Kind] = Counter()
     for index in layers:
         attention = model.attentions[model.layers[index].attention]
-        window = attention.window if allocation.bounded_windows else None
-        counted[Kind(layers=0, entry=entry_bytes(attention, layout, allocation, model, dtype),
+        window = attention.window if rules.bounded_windows else None
+        counted[Kind(layers=0, entry=entry_bytes(attention, layout, rules, model, dtype),
                      state=layer_state_bytes(attention, layout), window=window,
-                     latent=attention.kind == "latent" and allocation.latent_cache)] += 1
+                     latent=attention.kind == "latent" and rules.latent_cache)] += 1
     made = [Kind(layers=count, entry=kind.entry, state=kind.state, window=kind.window, latent=kind.latent)
             for kind, count in counted.items()]
     return sorted(made, key=lambda kind: (kind.entry == 0, kind.window is not None))
@@ -103,22 +106,22 @@ class Pages:
             taken += groups * (ceil(kept / tokens) + extra if kind.entry else 1)
         return taken
 
-    def room(self, pool: int, length: int, step: int, allocation: Allocation) -> Room:
+    def room(self, pool: int, length: int, step: int, rules: Allocation) -> Room:
         """What a pool of `pool` bytes holds."""
         pages = max(0, pool) // (self.page_bytes * self.group_layers)
         sequences = pages / self.pages_of(length, step)
-        counted = int(sequences * length) if allocation.counts_requests else pages // self.groups * self.tokens
+        counted = int(sequences * length) if rules.counts_requests else pages // self.groups * self.tokens
         return Room(tokens=counted, sequences=sequences)
 
 
-def unified(found: list[Kind], allocation: Allocation) -> Pages:
+def unified(found: list[Kind], rules: Allocation) -> Pages:
     """The pages that kinds of layers share."""
     growing = [kind for kind in found if kind.entry]
     state = max(kind.state for kind in found)
     entry = max((kind.entry for kind in growing), default=0)
-    tokens = allocation.block_tokens
+    tokens = rules.block_tokens
     if state and entry:
-        unit = allocation.latent_block_tokens if any(kind.latent for kind in growing) else allocation.block_tokens
+        unit = rules.latent_block_tokens if any(kind.latent for kind in growing) else rules.block_tokens
         tokens = max(tokens, ceil(state / entry / unit) * unit)
     page = max(tokens * entry, state)
     rarest, most = min(kind.layers for kind in found), max(kind.layers for kind in found)
@@ -128,37 +131,84 @@ def unified(found: list[Kind], allocation: Allocation) -> Pages:
                  tokens=placed[0][2], kinds=placed)
 
 
-def token_bytes(found: list[Kind], allocation: Allocation) -> float:
+def token_bytes(found: list[Kind], rules: Allocation) -> float:
     """Bytes that one token more takes in pools of their own: sliding layers have a share of the tokens."""
-    share = 1.0 if allocation.window_share is None else allocation.window_share
+    share = 1.0 if rules.window_share is None else rules.window_share
     full = any(kind.entry and kind.window is None for kind in found)
     return sum(kind.layers * kind.entry * (share if kind.window is not None and full else 1.0) for kind in found)
 
 
-def apart(found: list[Kind], pool: int, length: int, allocation: Allocation) -> Room:
+def apart(found: list[Kind], pool: int, length: int, rules: Allocation) -> Room:
     """What pools of their own hold."""
     states = any(kind.state for kind in found)
-    usable = pool / (1 + allocation.state_share) if states and allocation.state_share else pool
-    each = token_bytes(found, allocation)
+    usable = pool / (1 + rules.state_share) if states and rules.state_share else pool
+    each = token_bytes(found, rules)
     if not each:
         return Room(tokens=0, sequences=0.0)
-    block = allocation.block_tokens
+    block = rules.block_tokens
     tokens = int(max(0.0, usable) / each) // block * block
     return Room(tokens=tokens, sequences=tokens / (ceil(length / block) * block))
 
 
-def room(found: list[Kind], pool: int, length: int, step: int, allocation: Allocation) -> Room:
+def room(found: list[Kind], pool: int, length: int, step: int, rules: Allocation) -> Room:
     """What `pool` bytes on one rank hold of sequences of `length` tokens."""
-    if allocation.unified_pages and len(found) > 1 and any(kind.entry for kind in found):
-        return unified(found, allocation).room(pool, length, step, allocation)
-    return apart(found, pool, length, allocation)
+    pages = pages_of(found, rules)
+    return pages.room(pool, length, step, rules) if pages else apart(found, pool, length, rules)
 
 
-def allocated_per_token(found: list[Kind], allocation: Allocation) -> int:
-    """Bytes that the engine allocates on one rank for one token more of a long sequence. With unified pages every layer
-    of a group that grows takes whole pages, the padding layers of a group too."""
-    if allocation.unified_pages and len(found) > 1 and any(kind.entry for kind in found):
-        pages = unified(found, allocation)
-        grows = [(groups, tokens) for kind, groups, tokens in pages.kinds if kind.entry and kind.window is None]
-        return ceil(sum(groups * pages.group_layers * pages.page_bytes / tokens for groups, tokens in grows))
-    return ceil(sum(kind.layers * kind.entry for kind in found if kind.window is None))
+def pages_of(found: list[Kind], rules: Allocation) -> Pages | None:
+    """The pages that the kinds of layers share; None: the engine has no unified pages, or there is one kind only."""
+    shared = rules.unified_pages and len(found) > 1 and any(kind.entry for kind in found)
+    return unified(found, rules) if shared else None
+
+
+def allocated_per_token(model: ModelSpec, rules: Allocation) -> int:
+    """Bytes that the engine allocates for one token of a long sequence: whole model, one copy. With unified pages the
+    pool has a page of every group for each page of tokens, whatever a group's layers keep."""
+    found = kinds(model, Layout(), rules, range(len(model.layers)), "auto")
+    pages = pages_of(found, rules)
+    if pages is None:
+        return sum(kind.layers * kind.entry for kind in found if kind.window is None)
+    return ceil(pages.groups * pages.group_layers * pages.page_bytes / pages.tokens)
+
+
+_PLAIN = Allocation(since="0", date="", budget="total", utilization=0.9, block_tokens=16)
+"""An engine of which nothing is known but what the target states."""
+
+
+def allocation_of(engine: Engine) -> Allocation | None:
+    """How the target's engine divides memory: its rules, with what the target states; None: nothing is known."""
+    known, stated = allocation(engine.name, engine.version), engine.facts.unified_pages
+    if stated is None:
+        return known
+    return msgspec.structs.replace(known or _PLAIN, unified_pages=stated)
+
+
+def allocated_sequence(model: ModelSpec, layout: Layout, layers: range, length: int, step: int,
+                       rules: Allocation | None) -> tuple[int, int]:
+    """(cache, state) bytes on one rank of the stage that holds `layers`, for one sequence of `length` tokens: whole
+    pages where the engine has unified pages (what they take beyond the states is cache), else the need."""
+    cache, state = sequence_bytes(model, layout, layers, length)
+    found = kinds(model, layout, rules, layers, "auto") if rules else []
+    pages = pages_of(found, rules) if rules and found else None
+    if pages is None:
+        return cache, state
+    taken = pages.pages_of(-(-length // layout.cp), step) * pages.page_bytes * pages.group_layers
+    return max(cache, taken - state), state
+
+
+def collective_bytes(layout: Layout, rules: Allocation, device: Device) -> int:
+    """Buffers of collectives on one rank."""
+    if layout.world_size == 1:
+        return 0
+    fabric = any(link.devices > 1 for link in device.links)
+    return rules.collective_bytes if fabric else rules.bus_collective_bytes
+
+
+def reserve_bytes(layout: Layout, rules: Allocation | None, device: Device) -> int:
+    """What the engine takes of a device beside weights, cache and activations: libraries, collectives, and where its
+    budget is what is free, the driver's part."""
+    if rules is None:
+        return 0
+    driver = 0 if rules.budget == "total" else rules.driver_bytes
+    return rules.library_bytes + collective_bytes(layout, rules, device) + driver

@@ -4,11 +4,12 @@ Formulas (docs/numbers.md names them; T tokens of one prefill step, b bytes of a
 weights      stored bytes of every family as `split` cuts them
 kv_cache     s * length (at most the window) * cache of one layer, divided as far as key/value heads go; a latent cache
              is whole on every rank of a tp group; where attention_tp is below tp, a rank holds only its group's share
-             of the sequences
+             of the sequences. Where an engine whose rules are known has unified pages: whole pages, see `cache`
 state        s * state of one linear layer, divided by heads; the same share of the sequences
 activations  T*b*3*hidden (residual, its norm, a block's output) + the largest of the layers' inner tensors
 logits       one row of the whole vocabulary for each sequence, in b bytes and in fp32; last stage only
-workspace    T*b*2*hidden for what is being sent and received, when there is more than one rank
+workspace    T*b*2*hidden for what is being sent and received, when there is more than one rank; and what an engine
+             whose rules are known takes for libraries and collectives
 process      what a rank's process takes before any weight is loaded, as the device states it
 """
 
@@ -16,20 +17,19 @@ from __future__ import annotations
 
 from math import ceil
 
-from dayzero.ops import cache_bytes_per_token, state_bytes_per_sequence
 from dayzero.schema import Attention, FeedForward, Layout, ModelSpec, Target, Workload
 
+from .cache import allocated_sequence, allocation_of, reserve_bytes
+from .sequence import FP32, layer_cache_bytes, layer_state_bytes, sequence_bytes, value_bytes
 from .split import stage_bytes
 from .stages import split_layers
 
 CAUSES = ("weights", "kv_cache", "state", "activations", "logits", "workspace", "process")
 """Keys of what `device_bytes` returns, in the order in which they are shown."""
-_FP32 = 4
-
-
-def value_bytes(model: ModelSpec) -> int:
-    """Bytes of an activation or cached value: 4 for a model in f32, else 2 (weights of fewer bits compute in 16)."""
-    return _FP32 if model.dtype == "f32" else 2
+__all__ = [
+    "CAUSES", "activation_bytes", "attention_sequences", "device_bytes", "fullest_device", "layer_cache_bytes",
+    "layer_state_bytes", "prefill_tokens", "sequence_bytes", "sequences_per_replica", "value_bytes",
+]  # fmt: skip
 
 
 def sequences_per_replica(workload: Workload, layout: Layout) -> int:
@@ -46,35 +46,6 @@ def attention_sequences(layout: Layout, sequences: float) -> float:
 def prefill_tokens(workload: Workload, layout: Layout) -> int:
     """Prompt tokens of one prefill step of a replica."""
     return min(workload.max_batched_tokens, sequences_per_replica(workload, layout) * workload.input_tokens)
-
-
-def layer_cache_bytes(attention: Attention, layout: Layout, tokens: int, bytes_per_value: int) -> int:
-    """Bytes that one layer caches on one rank for one sequence of `tokens` tokens; context parallelism deals the tokens
-    out among ranks that would otherwise hold the same heads."""
-    kept = min(tokens, attention.window) if attention.window else tokens
-    whole = -(-kept // layout.cp) * cache_bytes_per_token(attention, bytes_per_value)
-    if attention.kind == "latent" or not whole:
-        return whole
-    parts = max(1, layout.attention_degree // layout.cp)
-    return -(-whole * -(-attention.kv_heads // parts) // attention.kv_heads)
-
-
-def layer_state_bytes(attention: Attention, layout: Layout) -> int:
-    """Bytes of constant size that one layer keeps on one rank for one sequence."""
-    whole = state_bytes_per_sequence(attention)
-    if not whole:
-        return 0
-    return -(-whole * -(-attention.heads // layout.attention_degree) // attention.heads)
-
-
-def sequence_bytes(model: ModelSpec, layout: Layout, layers: range, tokens: int) -> tuple[int, int]:
-    """(cache, state) bytes on one rank of the stage that holds `layers`, for one sequence of `tokens` tokens."""
-    cache = state = 0
-    for index in layers:
-        attention = model.attentions[model.layers[index].attention]
-        cache += layer_cache_bytes(attention, layout, tokens, value_bytes(model))
-        state += layer_state_bytes(attention, layout)
-    return cache, state
 
 
 def attention_values(attention: Attention, layout: Layout) -> int:
@@ -112,15 +83,17 @@ def device_bytes(model: ModelSpec, layout: Layout, stage: int, target: Target) -
     layers, workload = range(start, stop), target.workload
     sequences, tokens = sequences_per_replica(workload, layout), prefill_tokens(workload, layout)
     held = ceil(attention_sequences(layout, sequences))
-    cache, state = sequence_bytes(model, layout, layers, workload.length)
+    rules = allocation_of(target.engine)
+    cache, state = allocated_sequence(model, layout, layers, workload.length, tokens, rules)
     last = stop == len(model.layers)
     return {
         "weights": stage_bytes(model, layout, target.engine, layers),
         "kv_cache": held * cache,
         "state": held * state,
         "activations": activation_bytes(model, layout, layers, tokens),
-        "logits": sequences * model.vocab_size * (value_bytes(model) + _FP32) if last else 0,
-        "workspace": 2 * tokens * value_bytes(model) * model.hidden_size if layout.world_size > 1 else 0,
+        "logits": sequences * model.vocab_size * (value_bytes(model) + FP32) if last else 0,
+        "workspace": (2 * tokens * value_bytes(model) * model.hidden_size if layout.world_size > 1 else 0)
+                     + reserve_bytes(layout, rules, target.cluster.device),
         "process": target.cluster.device.process_bytes,
     }
 

@@ -17,8 +17,9 @@ import msgspec
 from dayzero.schema import Device, Engine, Layout, ModelSpec, WeightFamily
 from dayzero.schema.allocation import Allocation, Batch, Reserve
 
-from .cache import Room, kinds, room
-from .memory import activation_bytes, value_bytes
+from .cache import Room, collective_bytes, kinds, room
+from .memory import activation_bytes
+from .sequence import value_bytes
 from .split import attention_of, rank_bytes, stage_bytes, ways
 from .stages import split_layers
 
@@ -106,14 +107,6 @@ def _batch(allocation: Allocation, memory: int, settings: Settings, length: int)
         tokens = usual.tokens if pieces else max(length, 2048)
     sequences = min(settings.sequences or usual.sequences, tokens or usual.sequences)
     return Batch(above_bytes=0, tokens=tokens, sequences=sequences)
-
-
-def collective_bytes(layout: Layout, allocation: Allocation, device: Device) -> int:
-    """Buffers of collectives on one rank."""
-    if layout.world_size == 1:
-        return 0
-    fabric = any(link.devices > 1 for link in device.links)
-    return allocation.collective_bytes if fabric else allocation.bus_collective_bytes
 
 
 def _left(layout: Layout, allocation: Allocation, device: Device, settings: Settings, weights: int, peak: int,

@@ -6,6 +6,7 @@ from typing import Any
 
 from dayzero.ops import cache_bytes_per_token, state_bytes_per_sequence
 from dayzero.placement import valid_tp
+from dayzero.placement.cache import allocated_per_token, allocation_of
 from dayzero.placement.memory import value_bytes
 from dayzero.schema import Attention, FeedForward, ModelSpec
 
@@ -24,7 +25,8 @@ def facts(case: Case) -> dict[str, Any]:
         "layers": len(model.layers),
         **_experts(model),
         "attention_layers": _attention_layers(model),
-        "kv_bytes_per_token": _kv_bytes_per_token(model),
+        "kv_bytes_per_token": kv_bytes_per_token(model),
+        **_allocated(case),
         "state_bytes_per_sequence": sum(state_bytes_per_sequence(attention) for attention in _attentions(model)),
         "valid_tp": valid_tp(model, case.target.engine, cluster.world_size),
         "usable_bytes": cluster.usable_bytes,
@@ -61,7 +63,13 @@ def _attention_layers(model: ModelSpec) -> dict[str, int]:
     return {**kinds, "full": kinds.get("full", 0) + kinds.get("latent", 0)}
 
 
-def _kv_bytes_per_token(model: ModelSpec) -> int:
+def _allocated(case: Case) -> dict[str, int]:
+    """What the engine allocates for a token; of an engine of which that is not known, nothing."""
+    rules = allocation_of(case.target.engine)
+    return {"kv_bytes_per_token_allocated": allocated_per_token(case.model, rules)} if rules else {}
+
+
+def kv_bytes_per_token(model: ModelSpec) -> int:
     """Bytes that the whole model caches for one more token of a long sequence, in which all windows are full."""
     return sum(cache_bytes_per_token(attention, value_bytes(model)) for attention in _attentions(model)
                if attention.window is None)
