@@ -182,7 +182,7 @@ def report(cases: list[dict[str, Any]], minutes: float, keep: Path) -> int:
     for case in cases:
         if case["problem"]:
             where = [line.strip() for line in case["trace"].splitlines() if "src/dayzero" in line]
-            kinds.setdefault(where[-1] if where else case["problem"][:60], []).append(case)
+            kinds.setdefault(f'{where[-1]} {case["problem"][:20]}' if where else case["problem"][:60], []).append(case)
     for where, alike in sorted(kinds.items(), key=lambda kind: -len(kind[1])):
         kept = keep / Path(alike[0]["case"]).name
         if alike[0]["case"] and Path(alike[0]["case"]).exists():

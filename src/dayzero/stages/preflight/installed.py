@@ -170,7 +170,7 @@ def _parsed(file: Path) -> ast.Module | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return ast.parse(file.read_bytes())
+            return ast.parse(file.read_bytes(), str(file))
     except (OSError, SyntaxError, ValueError, RecursionError):
         return None
 

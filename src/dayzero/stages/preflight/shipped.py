@@ -139,7 +139,7 @@ def _read(root: Path, file: str) -> Source | None:
             return Source(file=file, tree=None, problem="is too long to be looked at")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of the shipped code's own escapes and comparisons
-            return Source(file=file, tree=ast.parse(path.read_bytes()), problem="")
+            return Source(file=file, tree=ast.parse(path.read_bytes(), str(path)), problem="")
     except OSError as error:
         return Source(file=file, tree=None, problem=f"cannot be read: {error.strerror}")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:

@@ -4,6 +4,7 @@ without running it."""
 from __future__ import annotations
 
 import ast
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -52,9 +53,9 @@ def _native(release: Release) -> list[Source]:
     for root in (package.submodule_search_locations or []) if package else []:
         for name in (name for type_ in types for name in (type_, type_.removesuffix("_text"))):
             files = [Path(root, "models", name, f"{kind}_{name}.py") for kind in ("modeling", "configuration")]
-            if name.isidentifier() and all(file.is_file() for file in files):
+            if name.isidentifier() and all(map(os.path.isfile, files)):  # False for a name that no file can have
                 return [Source(file=Path("transformers", file.relative_to(root)).as_posix(),
-                               tree=ast.parse(file.read_bytes()), problem="") for file in files]
+                               tree=ast.parse(file.read_bytes(), str(file)), problem="") for file in files]
     return []
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.support.fuzz_outcome import WATCH
 from tests.support.shipped_code import AUTO_MAP, case, engine
 
 from dayzero.schema import Target
@@ -143,7 +144,9 @@ def test_a_class_that_the_named_file_imports_is_there(tmp_path: Path) -> None:
 
 
 def test_what_is_not_python(tmp_path: Path) -> None:
-    assert told(code.code_import, tmp_path, {"modeling_tiny.py": "print 'old'\n"}) == {("error", "modeling_tiny")}
+    with WATCH.watching((tmp_path,)) as seen:  # Python shows the line of an error, and opens the file that it takes it from
+        assert told(code.code_import, tmp_path, {"modeling_tiny.py": "print 'old'\n"}) == {("error", "modeling_tiny")}
+    assert not seen
 
 
 @pytest.mark.parametrize(("wrote", "reads", "severity"), [
