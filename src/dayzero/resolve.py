@@ -30,6 +30,7 @@ from dayzero.stages.read.folder import read_bounded
 
 DEFAULT_WORKLOAD = "default (docs/numbers.md)"
 _EXAMPLES = "the files in examples/targets show what a target looks like"
+_A_WAIVER = "a waiver has rule, reason and expires (a date like 2026-12-31), and may have subject"
 _ZERO_IS_FINE = ("process_bytes", "latency", "op_overhead", "links.devices", "network.devices")
 _MOST = 2**50
 """Larger numbers than this are typing errors: it is a petabyte, or a quadrillion tokens."""
@@ -115,7 +116,7 @@ def _explain(path: Path, text: str) -> TargetError:
     place = _PLACE.match(text)
     what, where = (place["what"], place["path"]) if place else (text, "")
     return TargetError(f"{path}: {where}: {what[0].lower()}{what[1:].replace('`', '')}".replace(": :", ":"),
-                       _EXAMPLES)
+                       _A_WAIVER if where.startswith("waivers") else _EXAMPLES)
 
 
 def _unknown(path: Path, key: str, table: str) -> TargetError:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from dayzero.errors import DayzeroError, ReleaseError, UsageError
 from dayzero.job import Job, Options
 from dayzero.pipeline import STAGES, _file_identity, adapt, advance, failed, open_job, results
-from dayzero.schema import Device, Plan, digest
+from dayzero.schema import Device, Findings, Plan, digest
 
 TARGET = '[cluster]\ndevice = "h200"\ndevices_per_node = 1\n'
 LOCAL = TARGET.replace("h200", "local")
@@ -132,3 +134,45 @@ def test_a_release_may_hold_files_that_cannot_be_looked_at(tmp_path: Path) -> No
 def test_a_folder_without_a_config_is_not_searched(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert _file_identity(str(tmp_path)) == [[str(tmp_path)]]
+
+
+def test_a_look_at_some_rules_is_not_preflight(job: Job) -> None:
+    advance(job, upto="preflight")
+    assert again(job, upto="preflight") == set()
+    some = Options(select=("shard-",), ignore=("shard-heads",))
+    assert again(job, some, upto="preflight") == {"preflight"}
+    assert again(job, some, upto="preflight") == set()
+    job.options = Options()
+    assert "preflight" in again(job, upto="run"), "run went by a look at some rules"
+    with pytest.raises(UsageError, match="no rule is named 'shard'"):
+        again(job, Options(select=("shard",)), upto="preflight")
+
+
+def test_a_waiver_that_expires_makes_preflight_again(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    def on(day: datetime.date) -> None:
+        calendar = SimpleNamespace(date=SimpleNamespace(today=lambda: day))
+        for module in ("dayzero.pipeline", "dayzero.stages.preflight.rule"):
+            monkeypatch.setattr(f"{module}.datetime", calendar)
+
+    job.target.write_text(TARGET + '[[waivers]]\nrule = "rope-base"\nreason = "known"\nexpires = 2027-01-01\n')
+    on(datetime.date(2027, 1, 1))
+    advance(job, upto="preflight")
+    assert again(job, upto="preflight") == set()
+    on(datetime.date(2027, 1, 2))
+    assert again(job, upto="preflight") == {"preflight"}
+    found = job.need("preflight", Findings)
+    assert [finding.rule for finding in found.findings] == ["waiver-expired"] and found.verdict == "warn"
+
+
+def test_what_is_waived_does_not_stop_adapting(job: Job) -> None:
+    one = '[layout]\ntp = 2\n'
+    job.target.write_text(TARGET.replace("= 1", "= 2") + one)
+    assert "preflight found errors" in failed(results(advance(job)))
+    waivers = "".join(f'[[waivers]]\nrule = "{rule}"\nreason = "padded"\nexpires = 2999-01-01\n'
+                      for rule in ("shard-heads", "shard-kv-heads"))
+    job.target.write_text(TARGET.replace("= 1", "= 2") + one + waivers)
+    again(job)
+    outcome = results(job)
+    assert outcome.findings and len(outcome.findings.waived) == 2
+    assert "preflight found errors" not in failed(outcome)
+    assert "accepted until 2999-01-01: padded" in (job.folder.path / "9-report.html").read_text()

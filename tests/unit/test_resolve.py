@@ -152,3 +152,27 @@ def test_any_text_is_a_target_or_a_user_error(tmp_path: Path, text: str) -> None
     path.write_text(text, encoding="utf-8", errors="surrogatepass" if text.isprintable() else "replace")
     with pytest.raises(DayzeroError):
         resolve_target(path)
+
+
+def test_waivers(resolve) -> None:
+    waiver = '[[waivers]]\nrule = "shard-heads"\nreason = "padded"\n'
+    dates = ("expires = 2026-12-31\n", "expires = '2027-01-01'\nsubject = 'a*'\n")
+    first, second = resolve(H200 + "".join(waiver + date for date in dates)).waivers
+    assert (first.rule, first.subject, first.reason) == ("shard-heads", "*", "padded")
+    assert (first.expires.isoformat(), second.expires.isoformat(), second.subject) == ("2026-12-31", "2027-01-01", "a*")
+    assert resolve(H200).waivers == ()
+
+
+@pytest.mark.parametrize(("text", "words"), [
+    ('rule = "shard-heads"\nreason = "x"', ["waivers[0]", "expires"]),
+    ('rule = "shard-heads"\nexpires = 2026-12-31', ["waivers[0]", "reason"]),
+    ('reason = "x"\nexpires = 2026-12-31', ["waivers[0]", "rule"]),
+    ('rule = "shard-heads"\nreason = "  "\nexpires = 2026-12-31', ["gives no reason"]),
+    ('rule = "shard-heads"\nreason = "x"\nexpires = "soon"', ["waivers[0].expires"]),
+    ('rule = "shard-heads"\nreason = "x"\nexpires = 2026-12-31T00:00:00', ["waivers[0].expires", "date"]),
+    ('rule = "shard-heads"\nreason = "x"\nexpires = 2026-12-31\nsubjects = "a"', ["subjects", "[waivers]", "subject"]),
+])
+def test_waivers_that_say_too_little(resolve, text: str, words: list[str]) -> None:
+    with pytest.raises(TargetError) as told:
+        resolve(f"{H200}[[waivers]]\n{text}\n")
+    assert all(word in told.value.message + told.value.hint for word in words), (told.value.message, told.value.hint)

@@ -159,12 +159,10 @@ def print_rule(name: str, as_json: bool) -> None:
 
 def print_keys(release: ReleaseRead, target: Path | None, as_json: bool) -> None:
     """The ledger of config keys. Raises TargetError."""
-    from dayzero.backends import measure_host
-    from dayzero.resolve import resolve_target
+    from dayzero.resolve import read_engine
     from dayzero.stages.preflight import config_ledger, ledger_table
 
-    on = resolve_target(target, measured=lambda ranks: measure_host(ranks)) if target else None
-    entries = config_ledger(release, on)
+    entries = config_ledger(release, read_engine(target) if target else None)
     show(lambda: {"name": release.name, "keys": entries}, lambda: ledger_table(entries), as_json)
 
 

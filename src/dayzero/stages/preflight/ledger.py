@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 from rich.markup import escape
 from rich.table import Table
 
 from dayzero.data.keys import lookup
-from dayzero.schema import Release, Target
+from dayzero.schema import Engine, Release
 from dayzero.schema.target import EngineRequest
 
 from .keys import shown
@@ -42,17 +43,17 @@ class Entry:
     """Whether classes for one architecture usually have it built in."""
 
 
-def config_ledger(release: Release, target: Target | None = None) -> tuple[Entry, ...]:
+def config_ledger(release: Release, engine: Engine | None = None) -> tuple[Entry, ...]:
     """Every key of the config that changes the arithmetic at its value, for each part of the model that uses it; of
-    what an engine reads nothing is known without a target."""
-    sources, reads = model_code(release), Reads(target.engine.facts if target else EngineRequest())
+    what an engine reads nothing is known without one."""
+    sources, reads = model_code(release), Reads(engine.facts if engine else EngineRequest())
     read, defaults = uses(sources), class_defaults(sources)
     entries: dict[tuple[str, str], Entry] = {}
     for key, value, does, role, also, fixed in (*_facts(release), *_unknown(release, read)):
         top, leaf = key.split(".")[0], key.rpartition(".")[2]
-        engine = reads.reads([role, *also], key) if reads.checked(role) else None
+        is_read = reads.reads([role, *also], key) if reads.checked(role) else None
         entries[key, role] = Entry(key=key, value=value, does=does, role=role, code=_places(read, {top, leaf}),
-                                   default=defaults.get(leaf), engine=engine, fixed=fixed)
+                                   default=defaults.get(leaf), engine=is_read, fixed=fixed)
     return tuple(entries.values())
 
 
@@ -82,12 +83,22 @@ def _places(read: list[Use], names: set[str]) -> tuple[str, ...]:
 
 
 def ledger_table(entries: tuple[Entry, ...]) -> Table:
-    """The ledger for a terminal."""
-    table = Table("key", "value", "part of the model", "the model's code reads it", "the engine reads it", box=None)
-    words = {True: "yes", False: "no", None: "not known"}
-    for entry in entries:
-        engine = "no (usually built in)" if entry.engine is False and entry.fixed else words[entry.engine]
-        more = f" and {len(entry.code) - 1} more" if len(entry.code) > 1 else ""
-        place = "".join(entry.code[:1]).rpartition("/")[2]
-        table.add_row(*map(escape, (entry.key, shown(entry.value), entry.role, place + more, engine)))
+    """The ledger for a terminal: one row for the parts of a model that are alike."""
+    engine_known = any(entry.engine is not None for entry in entries)
+    table = Table("key", "value", "part of the model", box=None, caption_justify="left",
+                  caption="" if any(entry.code for entry in entries) else "there is no code of this model here")
+    table.add_column("the model's code reads it", overflow="fold")
+    if engine_known:
+        table.add_column("the engine reads it")
+    for (key, value, place, engine), alike in groupby(entries, key=_shown):
+        roles = ", ".join(entry.role for entry in alike)
+        table.add_row(*map(escape, (key, value, roles, place, *([engine] if engine_known else []))))
     return table
+
+
+def _shown(entry: Entry) -> tuple[str, str, str, str]:
+    """Key, value, where the code reads it, whether the engine does."""
+    words = {True: "yes", False: "no", None: "not known"}
+    engine = "no (usually built in)" if entry.engine is False and entry.fixed else words[entry.engine]
+    more = f" and {len(entry.code) - 1} more" if len(entry.code) > 1 else ""
+    return entry.key, shown(entry.value), "".join(entry.code[:1]).rpartition("/")[2] + more, engine

@@ -28,19 +28,20 @@ _VERDICTS = {"pass": ("PASS", "bold green"), "warn": ("WARN", "bold yellow"), "f
 
 def overview(found: Findings, release: Release, target: Target) -> RenderableType:
     """Verdict and counts, then the findings by severity and rule, what is waived, and the numbers."""
-    parts: list[RenderableType] = [_verdict(found, f"{release.name} on {target.name}")]
+    parts: list[RenderableType] = [_Indented([_verdict(found, f"{release.name} on {target.name}")], left=0)]
     for severity in _HEADINGS:
         alike = [finding for finding in found.findings if finding.severity == severity]
         for _, group in groupby(alike, key=lambda finding: finding.rule):
             parts += [Text(), *_rule(severity, list(group))]
     if found.waived:
         parts += [Text(), Text("waived", style="bold"), _Indented(_waived(found.waived))]
-    parts += [Text(), *_numbers(found.facts, searched=not target.layouts)]
+    foot = list(_numbers(found.facts, searched=not target.layouts))
     if not release.tensors.count:
-        parts.append(Text("the release has a config alone: nothing was said about weights and files", style="dim"))
+        foot.append(Text("the release has a config alone: sizes follow from it, weights and files were not looked at",
+                         style="dim"))
     if found.findings:
-        parts.append(Text(f"what a rule means: dayzero rules {found.findings[0].rule}", style="dim"))
-    return Group(*parts)
+        foot.append(Text(f"what a rule means: dayzero rules {found.findings[0].rule}", style="dim"))
+    return Group(*parts, Text(), _Indented(foot, left=0))
 
 
 def _verdict(found: Findings, what: str) -> Text:

@@ -83,7 +83,7 @@ def test_part_of_a_class(name: str, role: str) -> None:
 def test_ledger(tmp_path: Path) -> None:
     config = without(KIMI, "mla_use_nope", surprise=3)
     read = release(tmp_path / "release", config, modeling_some=MODEL, configuration_some=CONFIG)
-    entries = config_ledger(read, on(config_reads={"router": ["routed_scaling_factor"], "rotary": []}))
+    entries = config_ledger(read, on(config_reads={"router": ["routed_scaling_factor"], "rotary": []}).engine)
     told = {(entry.key, entry.role): (entry.value, len(entry.code), entry.default, entry.engine) for entry in entries}
     assert told == {
         ("routed_scaling_factor", "router"): (2.446, 1, 1.0, True),
@@ -103,7 +103,7 @@ def test_ledger(tmp_path: Path) -> None:
 def test_without_code_of_its_own_that_of_transformers_counts(tmp_path: Path) -> None:
     """transformers 5: models/glm_moe_dsa/modeling_glm_moe_dsa.py, in which indexer_rope_interleave is not read."""
     pytest.importorskip("transformers")
-    code = {entry.key: entry.code for entry in config_ledger(release(tmp_path / "release", GLM), on())}
+    code = {entry.key: entry.code for entry in config_ledger(release(tmp_path / "release", GLM))}
     assert any("GlmMoeDsaIndexer" in place for place in code["index_topk"])
     assert all(place.startswith("transformers/models/glm_moe_dsa/") for place in code["index_topk"])
-    assert config_ledger(release(tmp_path / "other", without(GLM, model_type="../some")), on())[0].code == ()
+    assert config_ledger(release(tmp_path / "other", without(GLM, model_type="../some")))[0].code == ()

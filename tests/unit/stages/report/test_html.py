@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import datetime
 import hashlib
 import json
 import re
@@ -12,7 +13,7 @@ import msgspec
 import pytest
 from tests.support.results import adapted, planned, small_verdict, too_large
 
-from dayzero.schema import Bundle, Finding, Findings, to_json
+from dayzero.schema import Bundle, Finding, Findings, Waived, to_json
 from dayzero.stages.report import report
 from dayzero.stages.report.html import _script_json
 
@@ -225,3 +226,12 @@ def test_first_notes_of_the_commands_stand_out() -> None:
 
 def test_operators_say_whose_they_are(complete: Page) -> None:
     assert "operators of that code as it stands, unquantised and unfused" in complete.words
+
+
+def test_what_is_waived_is_in_the_report() -> None:
+    waived = Waived(rule="shard-heads", severity="error", subject=EVIL, message="9 heads on 2 ranks", hint="",
+                    reason=EVIL, expires=datetime.date(2026, 12, 31))
+    found = Findings(findings=(), facts={}, waived=(waived,))
+    page = Page(report(msgspec.structs.replace(adapted(), findings=found)))
+    assert "Waived by the target" in page.words and f"accepted until 2026-12-31: {EVIL}" in page.words
+    assert "nothing to say against it" not in page.words

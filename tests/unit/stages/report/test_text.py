@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import io
 
 import msgspec
@@ -9,7 +10,7 @@ import pytest
 from rich.console import Console
 from tests.support.results import adapted, large_release, planned, small_verdict, too_large
 
-from dayzero.schema import Bundle, Finding, Findings
+from dayzero.schema import Bundle, Finding, Findings, Waived
 from dayzero.stages.report import release_card, summary
 
 
@@ -94,3 +95,12 @@ def test_what_is_not_understood_is_counted_and_named() -> None:
     text = _printed(summary(msgspec.structs.replace(
         results, release=msgspec.structs.replace(results.release, model=model))))
     assert "5 config keys or tensors are not understood: a, b, c and 2 more" in text
+
+
+def test_what_is_waived_is_printed_with_its_reason() -> None:
+    waived = Waived(rule="shard-heads", severity="error", subject="num_attention_heads", message="9 heads on 2 ranks",
+                    hint="", reason="the engine pads", expires=datetime.date(2026, 12, 31))
+    results = msgspec.structs.replace(adapted(), findings=Findings(findings=(), facts={}, waived=(waived,)))
+    text = _printed(summary(results), width=200)
+    assert "0 errors, 0 warnings, 0 infos, 1 waived" in text
+    assert "waived  shard-heads num_attention_heads: 9 heads on 2 ranks  until 2026-12-31: the engine pads" in text
