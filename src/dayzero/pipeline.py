@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from dayzero import __version__
+from dayzero.data.vocabulary import vocabulary
 from dayzero.errors import DayzeroError, NotPossible, ReleaseError, UsageError, did_you_mean
 from dayzero.job import Job, Options, Stage, make_stage, up_to_date
 from dayzero.progress import SILENT, Progress
@@ -126,7 +127,8 @@ def _file_identity(path: str | None) -> list[list[Any]]:
         return [[path]]
     if not os.path.isdir(path):
         return [_file_state(path)]
-    if not os.path.exists(os.path.join(path, "config.json")):  # no release: read says so, of whatever size it is
+    configs = (os.path.join(path, name) for name in vocabulary().config.files)
+    if not any(map(os.path.exists, configs)):  # no release: read says so, of whatever size it is
         return [[path]]
     files = sorted(os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names)
     return [_file_state(file) for file in files]

@@ -15,6 +15,8 @@ T = TypeVar("T")
 class Words(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """[config]: spellings of config keys."""
 
+    files: list[str]
+    """Names of the file that holds the config, the first that is there counts."""
     text: list[str]
     """Tables that hold the language model."""
     towers: list[str]

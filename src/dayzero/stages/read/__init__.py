@@ -18,7 +18,7 @@ from dayzero.schema import Release
 from .card import read_card
 from .config import printable
 from .digests import file_digests, verify, write_manifest
-from .folder import CONFIG
+from .folder import config_names
 from .local import read_folder
 from .verification import HUB_ID, Verification, verify_release
 from .write import write_release
@@ -49,7 +49,7 @@ def read(source: str | Path, *, revision: str | None = None, metadata_only: bool
         release = _read_hub(str(source), revision, metadata_only, cache, progress)
     else:
         raise ReleaseError(f"not a release folder: {printable(str(source))}",
-                           f"give a folder with {CONFIG}, a card (*.toml) or a hub id (org/name)")  # fmt: skip
+                           f"give a folder with {config_names()}, a card (*.toml) or a hub id (org/name)")  # fmt: skip
     return release if metadata_only else _with_digests(release, cache, again, progress)
 
 

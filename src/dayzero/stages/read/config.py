@@ -65,9 +65,9 @@ class Config:
         known = class_defaults()
         for kind in self._types:
             if kind in class_facts() and fact in (built_in := class_facts()[kind]).facts:
-                value = built_in.facts[fact]
-                found = self.find(value)[0] if isinstance(value, str) and self.find(value) else value
-                return found, f"{DEFAULT}built into model type {kind} ({built_in.source})"
+                value: Any = built_in.facts[fact]
+                same = self.find(value) if isinstance(value, str) else None
+                return same[0] if same else value, f"{DEFAULT}built into model type {kind} ({built_in.source})"
             for spelling in _spellings()[fact]:
                 if spelling in known.defaults.get(kind, ()):
                     return known.defaults[kind][spelling], (

@@ -15,10 +15,10 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import NoReturn
 
+from dayzero.data.vocabulary import vocabulary
 from dayzero.errors import ReleaseError, UnsafePathError
 from dayzero.schema import to_json
 
-CONFIG = "config.json"
 QUANT_CONFIG, QUANT_TABLE = "hf_quant_config.json", "quantization"
 CONFIG_LIMIT = 16 * 2**20
 
@@ -86,12 +86,24 @@ def is_there(root: Path, name: str) -> bool:
     return True
 
 
-def read_config(root: Path) -> dict[str, object]:
-    """config.json as it is (NaN and Infinity included, which Python's JSON writes). Raises ReleaseError."""
-    if not is_there(root, CONFIG):
-        raise ReleaseError(f"not a release folder: {root} has no {CONFIG}",
-                           "give the folder that holds config.json and the safetensors files")  # fmt: skip
-    return _read_object(root, CONFIG)
+def config_name(names: Collection[str]) -> str | None:
+    """The file with the config among a release's files; None when there is none."""
+    return next((name for name in vocabulary().config.files if name in names), None)
+
+
+def config_names() -> str:
+    """What a config's file may be called, for messages."""
+    return " or ".join(vocabulary().config.files)
+
+
+def read_config(root: Path) -> tuple[dict[str, object], str]:
+    """The config as it is (NaN and Infinity included, which Python's JSON writes), and its file's name. Raises
+    ReleaseError."""
+    name = config_name([name for name in vocabulary().config.files if is_there(root, name)])
+    if name is None:
+        raise ReleaseError(f"not a release folder: {root} has no {config_names()}",
+                           "give the folder that holds the config and the safetensors files")  # fmt: skip
+    return _read_object(root, name), name
 
 
 def read_quantization(root: Path) -> tuple[dict[str, object], str] | None:
@@ -170,7 +182,7 @@ def role(name: str, shards: Collection[str]) -> str:
         return "code"
     if any(fnmatchcase(base, pattern) for pattern in _TOKENIZER):
         return "tokenizer"
-    return "config" if base.endswith("config.json") else "other"
+    return "config" if base.endswith("config.json") or name in vocabulary().config.files else "other"
 
 
 def refuse_pickles(names: Iterable[str]) -> None:

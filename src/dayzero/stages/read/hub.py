@@ -33,7 +33,7 @@ from dayzero.schema.manifest import MANIFEST, Manifest, ManifestFile, save_manif
 from dayzero.schema.store import write_atomic
 
 from .digests import cache_folder, read_manifest
-from .folder import CONFIG, inside, refuse_pickles, role, safe_name
+from .folder import config_name, config_names, inside, refuse_pickles, role, safe_name
 from .headers import PREFIX, header_length
 from .index import Shards, choose, index_name, read_weight_map
 from .local import Remote
@@ -123,8 +123,8 @@ def fetch(repo: str, *, revision: str | None, metadata_only: bool, cache: Path |
             known = _look_up(repo, revision)
         except hub_errors.OfflineModeIsEnabled:
             return _offline(repo, revision, metadata_only, cache)
-        if CONFIG not in known.listing:
-            raise ReleaseError(f"{repo} has no {CONFIG}: not a release", "give the id of a model's release")
+        if config_name(known.listing) is None:
+            raise ReleaseError(f"{repo} has no {config_names()}: not a release", "give the id of a model's release")
         home = _home(repo, cache)
         if metadata_only:
             copy = _fetch_headers(known, home / known.commit, progress)
@@ -182,7 +182,8 @@ def _fetch_all(repo: _Repo, cache: Path | None, progress: Progress) -> Copy:
         for _ in each(lambda name: repo.download(name, meter, cache_dir=cache), names, meter):
             pass
 
-    config = repo.download(CONFIG, Meter(CONFIG, 0, progress), cache_dir=cache)
+    name = config_name(repo.listing) or ""
+    config = repo.download(name, Meter(name, 0, progress), cache_dir=cache)
     get(_small(repo))
     get(_shards(repo, config.parent).present)
     return Copy(folder=config.parent, commit=repo.commit, listing=repo.listing)

@@ -15,6 +15,7 @@ from .folder import inside, read_bounded, safe_name
 
 DEFAULT = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
+SERIES = "model-"
 LIMIT = 2**30
 
 _NUMBERED = re.compile(r"-[0-9]{1,9}-of-(?=[0-9]{1,9}\.safetensors$)")
@@ -73,7 +74,7 @@ def choose(names: Collection[str], weight_map: dict[str, str] | None) -> Shards:
     top = {name for name in names if name.endswith(".safetensors") and "/" not in name}
     numbered = {name for name in top if _NUMBERED.search(name)}
     if weight_map is None:
-        chosen = {SINGLE} if SINGLE in top else numbered or top
+        chosen = {SINGLE} if SINGLE in top else _usual(numbered) or top
         return Shards(present=tuple(sorted(chosen)), missing=_gaps(chosen), weight_map=None)
     named = set(weight_map.values())
     series = {_NUMBERED.sub("-*-of-", name) for name in named}
@@ -81,6 +82,12 @@ def choose(names: Collection[str], weight_map: dict[str, str] | None) -> Shards:
     if not chosen and SINGLE in top:
         chosen = {SINGLE}
     return Shards(present=tuple(sorted(chosen)), missing=tuple(sorted(named - set(names))), weight_map=weight_map)
+
+
+def _usual(numbered: set[str]) -> set[str]:
+    """Of several series of numbered files, which hold the same tensors in other layouts, the one of the usual name."""
+    usual = {name for name in numbered if name.startswith(SERIES)}
+    return usual or numbered
 
 
 def _gaps(names: Collection[str]) -> tuple[str, ...]:

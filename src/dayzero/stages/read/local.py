@@ -11,7 +11,7 @@ from dayzero.schema import FileEntry, Release, TensorTable
 from dayzero.schema.manifest import Manifest
 
 from .digests import read_manifest
-from .folder import CONFIG, blob_digest, holds_data, list_files, read_config, read_quantization, refuse_pickles, role
+from .folder import blob_digest, holds_data, list_files, read_config, read_quantization, refuse_pickles, role
 from .headers import read_header, rows
 from .index import Shards, find
 from .names import Rows, table
@@ -46,7 +46,7 @@ def read_folder(root: Path, *, name: str = "", origin: str = "", listing: Mappin
     """The release in the folder `root`, without digests of its files. `listing`: the files as the hub that it came from
     lists them. Raises ReleaseError, UnsafePathError.
     """
-    config = read_config(root)
+    config, config_file = read_config(root)
     sizes = {file: status.st_size for file, status in list_files(root).items()}
     shards = find(root, sizes)
     if not shards.present and not shards.missing:
@@ -59,7 +59,7 @@ def read_folder(root: Path, *, name: str = "", origin: str = "", listing: Mappin
         has_weights=whole and not (manifest and manifest.headers_only),
         files=_files(root, sizes, shards, manifest, listing or {}),
         index=None if agrees else shards.weight_map, missing_shards=shards.missing,
-        model=model_spec(short, config, tensors, config_name=CONFIG, provenance=provenance,
+        model=model_spec(short, config, tensors, config_name=config_file, provenance=provenance,
                          quantization=read_quantization(root)),
     )  # fmt: skip
 

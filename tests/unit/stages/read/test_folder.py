@@ -105,7 +105,7 @@ def test_random_configs(tmp_path_factory: pytest.TempPathFactory, content: bytes
     root.mkdir(exist_ok=True)
     (root / "config.json").write_bytes(content)
     try:
-        assert isinstance(read_config(root), dict)
+        assert isinstance(read_config(root)[0], dict)
     except DayzeroError as error:
         assert "\n" not in error.message + error.hint
 
@@ -113,7 +113,7 @@ def test_random_configs(tmp_path_factory: pytest.TempPathFactory, content: bytes
 def test_config_that_pythons_json_wrote(tmp_path: Path) -> None:
     """A byte-order mark and Infinity, which real configs have (a state-space model's time_step_limit)."""
     (tmp_path / "config.json").write_bytes(b'\xef\xbb\xbf{"time_step_limit": [0.0, Infinity]}')
-    assert read_config(tmp_path) == {"time_step_limit": [0.0, float("inf")]}
+    assert read_config(tmp_path) == ({"time_step_limit": [0.0, float("inf")]}, "config.json")
 
 
 def test_config_that_is_a_folder_or_a_pipe(tmp_path: Path) -> None:
@@ -277,3 +277,12 @@ def test_a_real_release(real_model: Path, tmp_path: Path) -> None:
     assert release.has_weights and release.tensors.count == 30 * 9 + 2
     assert release.tensors.total_bytes == 134_515_008 * 2
     assert all(file.sha256 for file in release.files if file.role == "weights")
+
+
+def test_config_under_its_other_name(tmp_path: Path) -> None:
+    # mistralai/Mistral-Large-3-675B-Instruct-2512 has params.json beside consolidated-*.safetensors, and no config.json
+    (tmp_path / "params.json").write_text('{"dim": 7168, "moe": {"num_experts": 128}}')
+    assert read_config(tmp_path) == ({"dim": 7168, "moe": {"num_experts": 128}}, "params.json")
+    (tmp_path / "config.json").write_text('{"hidden_size": 7168}')
+    assert read_config(tmp_path) == ({"hidden_size": 7168}, "config.json")
+    assert role("params.json", ()) == "config"

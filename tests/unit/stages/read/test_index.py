@@ -140,3 +140,10 @@ def test_mutated_indexes_are_read_or_refused(tmp_path_factory: pytest.TempPathFa
         assert "\n" not in error.message + error.hint
     else:
         assert set(shards.present) | set(shards.missing) >= set(index["weight_map"].values())
+
+
+def test_one_of_several_series_without_an_index() -> None:
+    """The same tensors lie there in two layouts (as at mistralai/Mistral-7B-Instruct-v0.3)."""
+    twice = ["model-00001-of-00001.safetensors", "consolidated-00001-of-00001.safetensors"]
+    assert choose(twice, None).present == ("model-00001-of-00001.safetensors",)
+    assert choose(twice[1:], None).present == ("consolidated-00001-of-00001.safetensors",)
