@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import re
+from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,12 +12,11 @@ from pathlib import Path
 from dayzero.data.keys import language_tables
 from dayzero.schema import Finding, Release, Target, TensorGroup
 
-CONFIGS = ("config.json", "hf_quant_config.json")
-"""Files whose keys and entries findings are about."""
 _LIMIT = 16 * 2**20
 """Most bytes that are read to find a line."""
 _STRING = r'"(?:[^"\\]|\\.)*+"'
 _TOKEN = re.compile(rf"(?P<key>{_STRING})\s*:|(?P<text>{_STRING})|(?P<open>[{{\[])|(?P<close>[}}\]])", re.DOTALL)
+_NUMBERS = re.compile(r"(?<![^.])([0-9]+|\{[LE]\})(?![^.])")
 _HEADER = re.compile(r"^\s*\[{1,2}\s*([\w.]+)\s*\]{1,2}", re.MULTILINE)
 
 
@@ -93,7 +93,7 @@ class Places:
     def _file(self, subject: str) -> Place | None:
         name, _, line = subject.partition(":")
         if name in self.files:
-            return Place(name, int(line) if line.isdigit() else 1)
+            return Place(name, int(line) if re.fullmatch("[0-9]{1,9}", line) else 1)
         return None
 
     def _key(self, subject: str) -> Place | None:
@@ -115,7 +115,7 @@ class Places:
     def _tensor(self, subject: str) -> Place | None:
         """The shard of a tensor, of the first one of a pattern, or of the first one of a module."""
         held = self.release.tensors
-        for group in held.groups:
+        for group in self._groups.get(_NUMBERS.sub("#", subject), ()):
             row = _row(group, subject)
             if row is not None and int(group.file.values[row]) >= 0:
                 return Place(held.files[int(group.file.values[row])])
@@ -138,7 +138,7 @@ class Places:
         if rule.startswith(("weights-", "file-", "scale-")) and index:
             return Place(index)
         about_quant = rule.startswith(("quant-", "fp8-")) and self._key("quantization_config")
-        return about_quant or Place(next((file for file in CONFIGS if file in self.files), ""))
+        return about_quant or Place(next(iter(self._configs), ""))
 
     def _table(self, name: str, number: int) -> Place:
         """The line of the target's n-th table of that name, or of its first line."""
@@ -147,9 +147,19 @@ class Places:
         return Place(str(self.target_file), lines[min(number, len(lines) - 1)] if lines else 1, of_target=True)
 
     @cached_property
+    def _groups(self) -> dict[str, list[TensorGroup]]:
+        """The tensors, by their names and by those of their modules, numbers left out."""
+        found: dict[str, list[TensorGroup]] = defaultdict(list)
+        for group in self.release.tensors.groups:
+            for name in (group.pattern, group.pattern.rpartition(".")[0]):
+                found[_NUMBERS.sub("#", name)].append(group)
+        return found
+
+    @cached_property
     def _configs(self) -> dict[str, JsonLines]:
-        root = self.release.root
-        return {file: JsonLines.of(_text(Path(root, file))) for file in CONFIGS if root and file in self.files}
+        """The files of keys and values, that of the model first."""
+        root, names = self.release.root, [name for name, role in self.files.items() if role == "config"]
+        return {name: JsonLines.of(_text(Path(root, name))) for name in sorted(names, key=len) if root}
 
     @cached_property
     def _target_text(self) -> str:

@@ -18,9 +18,11 @@ from dayzero.units import format_bytes, format_count
 from .rule import RULES
 
 SHOWN = 10
-"""Findings of one rule that are shown one by one."""
-_HANGING = 6
-"""Columns that a wrapped line starts further in."""
+"""Findings of one rule that are shown."""
+FEW = 3
+"""From so many on, findings that differ in the subject alone are put together."""
+_WRAPPED = 6
+"""Column at which a wrapped line goes on."""
 _STYLES = {"error": "bold red", "warning": "yellow", "info": "cyan"}
 _HEADINGS = {"error": ("error", "errors"), "warning": ("warning", "warnings"), "info": ("info", "infos")}
 _VERDICTS = {"pass": ("PASS", "bold green"), "warn": ("WARN", "bold yellow"), "fail": ("FAIL", "bold red")}
@@ -60,11 +62,23 @@ def _rule(severity: str, alike: list[Finding]) -> Iterator[RenderableType]:
     lines: list[Text] = []
     by_hint = {hint: [each for each in alike[:SHOWN] if each.hint == hint] for hint in (one.hint for one in alike)}
     for hint, findings in by_hint.items():
-        lines += [_said(finding) for finding in findings]
+        lines += _each(findings)
         lines += [Text(f"-> {hint}", style="dim")] if hint and findings else []
     if len(alike) > SHOWN:
         lines.append(Text(f"and {len(alike) - SHOWN} more; --json lists all", style="dim"))
     yield _Indented(lines)
+
+
+def _each(findings: list[Finding]) -> Iterator[Text]:
+    """The messages; of several that differ in the subject alone the first one, and the other subjects."""
+    alike: dict[str, list[Finding]] = {}
+    for finding in findings:
+        alike.setdefault(finding.message.replace(finding.subject, "\0"), []).append(finding)
+    for text, same in alike.items():
+        told = len(same) if "\0" not in text or len(same) < FEW else 1
+        yield from (_said(finding) for finding in same[:told])
+        if same[told:]:
+            yield Text.assemble("the same of ", Text(", ").join(Text(each.subject, "bold") for each in same[told:]))
 
 
 def _said(finding: Finding) -> Text:
@@ -91,10 +105,10 @@ class _Indented:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for line in self.lines:
-            wrapped = line.wrap(console, max(20, options.max_width - self.left - _HANGING), overflow="fold")
+            wrapped = line.wrap(console, max(20, options.max_width - max(self.left, _WRAPPED)), overflow="fold")
             for number, part in enumerate(wrapped):
                 part.rstrip()
-                yield Text.assemble(" " * (self.left + _HANGING * (number > 0)), part)
+                yield Text.assemble(" " * (_WRAPPED if number else self.left), part)
 
 
 def _numbers(facts: dict[str, Any], searched: bool) -> Iterator[Text]:

@@ -62,6 +62,15 @@ def test_nothing_found(release: Release) -> None:
     assert not any("needs least" in line for line in printed(release, on=asked))
 
 
+def test_those_that_differ_in_the_subject_alone_are_put_together(release: Release) -> None:
+    two = [finding("weights-dropped", "error", name, f"{name} is dropped") for name in ("a.b", "c.d")]
+    assert "    a.b is dropped\n    c.d is dropped\n" in "\n".join(printed(release, *two))
+    more = [*two, finding("weights-dropped", "error", "e.f", "e.f is dropped"),
+            finding("weights-dropped", "error", "g.h", "g.h is lost")]
+    assert "    a.b is dropped\n    the same of c.d, e.f\n    g.h is lost\n    -> mend it\n" in "\n".join(
+        printed(release, *more))
+
+
 def test_many_alike_are_cut(release: Release) -> None:
     lines = printed(release, *(finding("weights-missing", "error", f"tensor {n}") for n in range(SHOWN + 5)))
     assert sum("tensor" in line and "it is so" in line for line in lines) == SHOWN
