@@ -32,8 +32,8 @@ def main() -> None:
         if errors:
             sizes = [abs(error) for error in errors]
             print(f"{name}: {len(errors)} points, mean error {mean(sizes):.1%}, worst {max(sizes):.1%}")
-    print(f"starts: {sum(a == b for a, b in labels)} of {len(labels)} right, false fits {sum(a > b for a, b in labels)}, "
-          f"false OOM {sum(a < b for a, b in labels)}")
+    print(f"starts: {sum(a == b for a, b in labels)} of {len(labels)} right, "
+          f"false fits {sum(a > b for a, b in labels)}, false OOM {sum(a < b for a, b in labels)}")
 
 
 if __name__ == "__main__":

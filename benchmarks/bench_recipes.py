@@ -2,8 +2,8 @@
 
     python benchmarks/bench_recipes.py RECIPES.jsonl RELEASES_DIR [-v]
 
-A line of RECIPES.jsonl has model, gpu, engine, flags. Recipes whose model has no release in RELEASES_DIR, whose device is
-not known or whose flags state no layout are counted and left out.
+A line of RECIPES.jsonl has model, gpu, engine, flags. Recipes whose model has no release in RELEASES_DIR, whose device
+is not known or whose flags state no layout are counted and left out.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ def errors(release: Release, recipe: dict[str, Any], device: str, launch: Launch
     target = {"cluster": {"device": device, "devices_per_node": launch.layout.world_size,
                           "memory_utilization": launch.utilization or 0.9},
               "layout": layout, "engine": {"name": engine} if engine else {},
-              "workload": {"max_batched_tokens": launch.tokens or 8192, "input_tokens": min(1024, launch.length or 1024),
-                           "output_tokens": 1}}
+              "workload": {"max_batched_tokens": launch.tokens or 8192, "output_tokens": 1,
+                           "input_tokens": min(1024, launch.length or 1024)}}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "target.toml"
         path.write_text(tomli_w.dumps(target))

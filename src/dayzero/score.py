@@ -1,7 +1,7 @@
 """Predictions for tables of measured points: which release a point is about, how it was run, and what is predicted.
 
-A point's model is found by `org__name`, then by its name alone, then by the family that its precision variant belongs to:
-the name without words for precision, training stage and date. The point's own precision wins over the config's.
+A point's model is found by `org__name`, then by its name alone, then by the family that its precision variant belongs
+to: the name without words for precision, training stage and date. The point's own precision wins over the config's.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from dayzero.data import devices, engine
+from dayzero.data import devices, engine, engines
 from dayzero.data.allocation import allocation, allocations
 from dayzero.data.engines import NEUTRAL
 from dayzero.data.precisions import Precision, is_precision, precision, variant
@@ -71,7 +71,7 @@ class Models:
         """Raises UsageError for a folder that is not there."""
         for folder in folders:
             if not folder.is_dir():
-                raise UsageError(f"{folder} is not a folder of releases", "give the folder that holds org__name folders")
+                raise UsageError(f"{folder} is not a folder of releases", "give the one that holds org__name folders")
         self._paths: dict[str, Path] = {}
         for folder in folders:
             for path in sorted(folder.iterdir()):
@@ -141,7 +141,8 @@ def _predicted(number: int, row: Mapping[str, str], models: Models) -> Predictio
     model = _model(models.model(path), row["model"], stated, version)
     if rules is None or device is None:
         return _weights_only(number, model, layout, rules, device)
-    return _told(number, pool(model, layout, engine(name), rules, device, _settings(row)), rules)
+    profile = engine(name if name in {one.name for one in engines()} else NEUTRAL)
+    return _told(number, pool(model, layout, profile, rules, device, _settings(row)), rules)
 
 
 def _weights_only(number: int, model: ModelSpec, layout: Layout, rules: Allocation | None, device: Device | None
@@ -188,7 +189,7 @@ def _before(version: str, day: str) -> bool:
 def _engine(row: Mapping[str, str]) -> tuple[str, str]:
     """(engine, version or date)."""
     text = row["framework"].strip().lower()
-    name = next((known for known in allocations() if re.match(rf"{known}\b", text.replace("-", ""))), "")
+    name = next((known for known in allocations() if re.match(rf"{known}\b(?!-)", text)), "")
     version = text[len(name):] if name else text
     if not re.search(r"\d", version):
         dated = re.search(r"20\d\d-\d\d-\d\d", row["source"])
@@ -211,8 +212,8 @@ def _device(row: Mapping[str, str]) -> Device | None:
     known = known_device(row["gpu"])
     if stated is None or (known and abs(stated / known.memory_bytes - 1) <= _NEAR):
         return known
-    base = known or Device(name="unnamed", vendor="", arch="", memory_bytes=stated, memory_bandwidth=LEAST_RATE, flops={})
-    return msgspec.structs.replace(base, memory_bytes=stated)
+    unnamed = Device(name="unnamed", vendor="", arch="", memory_bytes=stated, memory_bandwidth=LEAST_RATE, flops={})
+    return msgspec.structs.replace(known or unnamed, memory_bytes=stated)
 
 
 def known_device(text: str) -> Device | None:

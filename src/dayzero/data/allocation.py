@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from importlib.resources import files
 from tomllib import loads
 from typing import Any
@@ -31,15 +32,19 @@ def allocation(engine: str, version: str = "") -> Allocation | None:
 
 
 def allocations() -> tuple[str, ...]:
-    """Engines whose rules are known."""
+    """Names of engines whose rules are known; one may have several."""
     return tuple(_known())
 
 
+@cache
 def _known() -> dict[str, list[dict[str, Any]]]:
-    folder = files(__package__).joinpath("allocation")
-    entries = sorted(folder.iterdir(), key=lambda entry: entry.name)
-    return {entry.name.removesuffix(".toml"): loads(entry.read_text())["versions"] for entry in entries
-            if entry.name.endswith(".toml")}
+    found: dict[str, list[dict[str, Any]]] = {}
+    for entry in sorted(files(__package__).joinpath("allocation").iterdir(), key=lambda entry: entry.name):
+        if entry.name.endswith(".toml"):
+            content = loads(entry.read_text())
+            for name in content.get("names", [entry.name.removesuffix(".toml")]):
+                found[name] = content["versions"]
+    return found
 
 
 def _reaches(text: str, entry: dict[str, Any]) -> bool:

@@ -26,7 +26,7 @@ def recast(model: ModelSpec, wanted: Precision, published: Variant | None = None
 
 def _converted(family: WeightFamily, wanted: Precision, roles: tuple[str, ...], published: Variant | None
                ) -> WeightFamily:
-    word = family.role.split(".")[0]
+    word = family.role.removeprefix("mtp.").split(".")[0]
     matrix = word in LINEAR and (len(family.shape) >= 2 or family.scheme not in _WIDE)
     if not matrix or (word not in roles and family.scheme in _WIDE):
         return family
