@@ -17,6 +17,7 @@ from .excludes import unmatched
 from .modules import Module, agrees, scheme_of
 from .rule import Case, rule
 from .stated import Format
+from .support import is_listed
 
 MANY = 8
 """More alike findings than this are one, about the pattern."""
@@ -40,7 +41,8 @@ def quant_config_vs_file(case: Case) -> Iterator[Finding]:
     ## Why
     An engine that builds its modules from the config allocates packed values and scales for a weight that is plain, or
     the other way round: loading stops, or a scale is missing and the layer computes noise. Where the files decide
-    (`quant_from = "file"`) it is a warning.
+    (`quant_from = "file"`) it is a warning; and so it is for a module that differs in all of its layers, where the
+    engine's profile lists the architecture: its model code was written for these files.
 
     ## Example
     A config that quantises every Linear to MXFP4 and excludes neither of the two latent projections, which the files
@@ -65,7 +67,8 @@ def quant_config_vs_file(case: Case) -> Iterator[Finding]:
             if _differs(module, form, quantised):
                 places[form].append(layer)
         for form, layers in places.items():
-            yield from _differences(case, module, form, layers)
+            whole = len(layers) == len(module.layers) and not (module.is_plain and module.stem in quantised)
+            yield from _differences(case, module, form, layers, whole and is_listed(case))
 
 
 def _differs(module: Module, form: Format | None, quantised: set[str]) -> bool:
@@ -84,13 +87,13 @@ def _differs(module: Module, form: Format | None, quantised: set[str]) -> bool:
     return single and linear and not small and family.dtype != "F32" and (not never or module.stem in quantised)
 
 
-def _differences(case: Case, module: Module, form: Format | None, layers: list[int]) -> Iterator[Finding]:
-    """One finding for each tensor of these layers, or one for all if they are many."""
+def _differences(case: Case, module: Module, form: Format | None, layers: list[int], meant: bool) -> Iterator[Finding]:
+    """One finding for each tensor of these layers, or one for all if they are many. `meant`: the engine knows."""
     group = module.group
     facts = {"config": form.scheme if form else case.model.dtype or "bf16",
              "file": scheme_of(module.family, form) or module.family.scheme}
     rows = np.flatnonzero(np.isin(group.layer.values, layers))
-    severity: Severity = "warning" if case.target.engine.facts.quant_from == "file" else "error"
+    severity: Severity = "warning" if meant or case.target.engine.facts.quant_from == "file" else "error"
     if is_mtp(module.family, case.model) and case.target.engine.facts.speculative != "mtp":
         severity = "info"
     subjects = [group.name(int(row)) for row in rows] if len(rows) <= MANY else [group.pattern]

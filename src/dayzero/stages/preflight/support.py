@@ -82,6 +82,16 @@ def _of_profile(case: Case) -> bool:
     return case.target.engine.sources.get(_FACT, _TARGET) != _TARGET
 
 
+def is_listed(case: Case) -> bool:
+    """Whether the engine's profile lists an architecture of the release, and no version from before that is stated."""
+    since, installed = case.target.engine.facts.supported_since or {}, version_of(case.target.engine.version)
+    for name in case.model.architectures if _of_profile(case) else ():
+        needs = version_of(since.get(name))
+        if name in since and not (installed and needs and installed < needs):
+            return True
+    return False
+
+
 def _compared(case: Case, name: str) -> tuple[str | None, bool]:
     """The version that `supported_since` is about, and whether it is the library's: the library's for a model_type that
     the target states, the engine's for a profile's facts and for names of classes."""
