@@ -217,7 +217,7 @@ def _device(row: Mapping[str, str]) -> Device | None:
 
 
 def known_device(text: str) -> Device | None:
-    """The shipped device that a text names, such as `RTX 5090` or `H100 SXM`; of several the one with the longest
+    """The shipped device that a text names however it spells it; of several the one with the longest
     name."""
     letters = re.sub(r"[^a-z0-9]", "", text.lower())
     named = [one for one in devices() if one.name in letters]
