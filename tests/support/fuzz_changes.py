@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import random
 import re
 from contextlib import suppress
 from pathlib import Path
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 from tests.support.fuzz_seeds import Draft, engine_facts, tensor_bytes
 
 Change = tuple[Any, ...]
-MOST_PLACES = 20_000
+MOST_PLACES, MOST_DATA = 20_000, 2**22
 NUMBERS = [0, 1, -1, 2, 3, 7, 8, 128, 1000, 10**5, 10**6, 2**31 - 1, 2**31, 2**32, 2**40, 2**53 + 1, 2**62, 2**63 - 1, 2**63, 2**64,
            -(2**63), -(2**70), 10**300, 0.0, -0.0, 0.5, 1.5, 1e-300, 1e308, -1e308, float("nan"), float("inf"), float("-inf"),
            "@digits:400@", "@digits:5000@"]  # fmt: skip
@@ -102,6 +103,7 @@ mild: st.SearchStrategy[Change] = st.one_of(
     st.tuples(st.just("tensor"), st.just("copy"), place, place, st.booleans()),
     st.tuples(st.just("tensor"), st.just("more"), place, st.sampled_from([2, 10, 200, 200, 3000]), st.booleans()),
     st.tuples(st.just("tree"), st.just("index"), st.sampled_from(["delete", "add"]), place, st.sampled_from(NAMES)),
+    *[st.tuples(st.just("data"), st.sampled_from(["small", "ones", "any", "tails"]))] * 2,
     st.tuples(st.just("short"), place, st.integers(1, 5000)),
     st.tuples(st.just("code"), st.sampled_from(CONTENTS) | st.lists(st.sampled_from(LINES), max_size=8).map("\n".join)),
     st.tuples(st.just("link"), place, st.sampled_from(["unlinked", "inside", "nowhere"])),
@@ -210,7 +212,7 @@ class Written:
     """A draft on its way to a folder: what its files hold, and what is to be done to them there."""
 
     def __init__(self, draft: Draft, drawn: list[Change]) -> None:
-        self.draft, self.hub = draft, False
+        self.draft, self.hub, self.data = draft, False, ""
         self.ends: dict[str, int] = {}
         self.links: list[Change] = []
         self.raw: list[Change] = []
@@ -264,6 +266,8 @@ class Written:
             change_tensor(draft, *change[1:])
         elif kind == "file":
             draft.files[change[1]] = change[2]
+        elif kind == "data":
+            self.data = change[1]
         elif kind == "hub":
             self.hub = change[1]
         elif kind == "link":
@@ -302,7 +306,9 @@ class Written:
             with path.open("wb") as file:
                 file.write(data)
                 if name in self.ends:
-                    file.truncate(max(len(data), len(data) + self.ends[name] - self.short.get(name, 0)))
+                    size = max(0, self.ends[name] - self.short.get(name, 0))
+                    file.write(_values(self.data, size) if size < MOST_DATA else b"")
+                    file.truncate(len(data) + size)
         if self.hub:
             _into_blobs(root)
         for change in self.links:
@@ -323,6 +329,16 @@ class Written:
             text += b" " * (-len(text) % 8)
             found[file] = len(text).to_bytes(8, "little") + text
         return found
+
+
+def _values(kind: str, size: int) -> bytes:
+    """Data of tensors: small numbers, NaN in every format, any bytes, or small numbers and zeros; nothing: a hole."""
+    if kind == "ones":
+        return b"\xff" * size
+    data = random.Random(size).randbytes(size) if kind else b""
+    if kind in ("small", "tails"):
+        data = bytes(byte & 0x3F for byte in data)
+    return data[:size * 3 // 4] if kind == "tails" else data
 
 
 def _bytes(text: str) -> bytes:

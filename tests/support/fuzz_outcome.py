@@ -24,7 +24,7 @@ from dayzero.errors import DayzeroError, NotPossible
 from dayzero.resolve import resolve_target
 from dayzero.schema import Findings, to_json
 from dayzero.stages.plan import plan
-from dayzero.stages.preflight import overview, preflight, rules, sarif
+from dayzero.stages.preflight import config_ledger, ledger_table, overview, preflight, rules, sarif
 from dayzero.stages.read import read
 
 MOST_BYTES = 10**9
@@ -127,8 +127,10 @@ def _through(release: Path, target: Path, cache: Path, result: Outcome, values: 
     result.problem = _wrong_findings(findings)
     to_json(found)
     json.dumps(sarif(findings, found, on, target))
-    Console(file=io.StringIO(), width=100).print(overview(findings, found, on))
+    console = Console(file=io.StringIO(), width=100)
+    console.print(overview(findings, found, on))
     if planned and not result.problem:
+        console.print(ledger_table(config_ledger(found, on.engine)))
         to_json(plan(found.model, on, top=3))
 
 

@@ -123,6 +123,22 @@ def _small() -> Iterator[Draft]:
     yield Draft(config=config, shards=_dealt(rows, 2), files={
         **code, "tokenizer.json": "{}", "dayzero-manifest.json": json.dumps(manifest), "README.md": "some\n"})
     yield Draft(config=dict(small_release.CONFIG), shards={"model.safetensors": rows}, index="none")
+    sparse = {**small_release.CONFIG, "model_type": "deepseek_v32", "n_routed_experts": EXPERTS, "num_experts_per_tok": 2,
+              "moe_intermediate_size": 32, "n_shared_experts": 1, "first_k_dense_replace": 1, "kv_lora_rank": 16, "q_lora_rank": 24,
+              "qk_rope_head_dim": 8, "qk_nope_head_dim": 16, "v_head_dim": 16, "index_topk": 16, "index_head_dim": 16, "index_n_heads": 2,
+              "num_nextn_predict_layers": 1, "rope_interleave": True, "rope_scaling": {"type": "yarn", "factor": 4}, "swiglu_limit": 7.0}
+    rows = [row for row in rows if "_proj" not in row[0]]
+    for layer in range(4):
+        at = f"model.layers.{layer}."
+        rows += [[f"{at}mlp.gate.weight", "BF16", [8, 64]], [f"{at}mlp.gate.e_score_correction_bias", "F32", [8]],
+                 [f"{at}self_attn.indexer.wq_b.weight", "F8_E4M3", [32, 24]], [f"{at}self_attn.indexer.wq_b.weight_scale_inv", "F32", [1, 1]],
+                 [f"{at}self_attn.kv_a_proj_with_mqa.weight", "BF16", [24, 64]], [f"{at}self_attn.kv_b_proj.weight", "BF16", [128, 16]],
+                 [f"{at}self_attn.q_a_proj.weight", "BF16", [24, 64]], [f"{at}self_attn.q_b_proj.weight", "BF16", [96, 24]],
+                 [f"{at}self_attn.o_proj.weight", "BF16", [64, 64]], [f"{at}mlp.shared_experts.up_proj.weight", "BF16", [32, 64]]]
+        rows += [[f"{at}mlp.experts.{expert}.{name}.weight", "BF16", shape] for expert in range(8)
+                 for name, shape in (("gate_proj", [32, 64]), ("up_proj", [32, 64]), ("down_proj", [64, 32]))]
+    rows.append(["model.layers.3.eh_proj.weight", "BF16", [64, 128]])
+    yield Draft(config=sparse, shards=_dealt(rows, 2), files=code)
 
 
 def _dealt(tensors: list[list[Any]], count: int) -> dict[str, list[list[Any]]]:
