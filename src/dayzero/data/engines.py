@@ -28,7 +28,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     sources: dict[str, str]
     """For each fact: where it is from."""
     read_at: str = ""
-    """Version of the engine at which the facts were read; empty: they are true of any."""
+    """Version (or `commit ...`) of the engine at which the facts were read; empty: they are true of any."""
     complete: list[str] = []
     """Facts that list everything there is at that version: what is missing from them is not there."""
 
