@@ -7,6 +7,7 @@ to: the name without words for precision, training stage and date. The point's o
 from __future__ import annotations
 
 import csv
+import dataclasses
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,6 +40,7 @@ _CACHE = re.compile(r"(?:kv(?: cache)?[ :]*(?P<after>fp8\w*))|(?:(?P<before>fp8\
 _STEP = re.compile(r"(?:max-num-batched-tokens|mnbt|mnb)[ =:]*(\d+)", re.IGNORECASE)
 _SEQUENCES = re.compile(r"(?:max[-_]num[-_]seqs|mns)[ =:]*(\d+)", re.IGNORECASE)
 _STATES = re.compile(r"mamba ratio[ =:]*([0-9.]+)", re.IGNORECASE)
+_DRAFT = re.compile(r"\b(dspark|dflash|eagle\d?|draft|medusa|mtp|nextn)", re.IGNORECASE)
 _CONTEXT = re.compile(r"\bdcp ?(\d+)", re.IGNORECASE)
 
 
@@ -142,7 +144,12 @@ def _predicted(number: int, row: Mapping[str, str], models: Models) -> Predictio
     if rules is None or device is None:
         return _weights_only(number, model, layout, rules, device)
     profile = engine(name if name in {one.name for one in engines()} else NEUTRAL)
-    return _told(number, pool(model, layout, profile, rules, device, _settings(row)), rules)
+    told = _told(number, pool(model, layout, profile, rules, device, _settings(row)), rules)
+    draft = _DRAFT.search(f"{row['model']} {row['notes']}")
+    if draft and told.fits:
+        return dataclasses.replace(told, tokens=None, reason=f"speculates ({draft[0]}): the draft's weights, cache and "
+                                                             "states are not known, and come out of the pool")
+    return told
 
 
 def _weights_only(number: int, model: ModelSpec, layout: Layout, rules: Allocation | None, device: Device | None

@@ -60,10 +60,14 @@ def entry_bytes(attention: Attention, layout: Layout, rules: Allocation, model: 
 def kinds(model: ModelSpec, layout: Layout, rules: Allocation, layers: range, dtype: str) -> list[Kind]:
     """The kinds of layers of a stage, those that grow with the sequence first."""
     counted: Counter[Kind] = Counter()
+    indexed = {index for family in model.families if family.role.startswith("indexer") for index in family.layers}
+    if indexed and dtype in ("", "auto", "fp8"):
+        dtype = rules.indexed_dtype or dtype
     for index in layers:
         attention = model.attentions[model.layers[index].attention]
         window = attention.window if rules.bounded_windows else None
-        counted[Kind(layers=0, entry=entry_bytes(attention, layout, rules, model, dtype),
+        entry = entry_bytes(attention, layout, rules, model, dtype) + (rules.indexer_bytes if index in indexed else 0)
+        counted[Kind(layers=0, entry=entry,
                      state=layer_state_bytes(attention, layout), window=window,
                      latent=attention.kind == "latent" and rules.latent_cache)] += 1
     made = [Kind(layers=count, entry=kind.entry, state=kind.state, window=kind.window, latent=kind.latent)

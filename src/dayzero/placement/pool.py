@@ -88,7 +88,7 @@ def pool(model: ModelSpec, layout: Layout, engine: Engine, allocation: Allocatio
     stages = []
     for start, stop in split_layers(model, layout.pp, allocation.longer_stages):
         layers = range(start, stop)
-        weights = held_bytes(model, layout, engine, allocation, layers)
+        weights = held_bytes(model, layout, engine, allocation, layers, device.arch)
         peak = step_bytes(model, layout, allocation, layers, batch) if allocation.profiled else 0
         left = _left(layout, allocation, device, settings, weights, peak, batch)
         found = kinds(model, layout, allocation, layers, settings.cache_dtype)
@@ -144,19 +144,20 @@ def step_bytes(model: ModelSpec, layout: Layout, allocation: Allocation, layers:
     return max(activations, sampling + batch.tokens * model.hidden_size * value_bytes(model))
 
 
-def held_bytes(model: ModelSpec, layout: Layout, engine: Engine, allocation: Allocation, layers: range) -> int:
+def held_bytes(model: ModelSpec, layout: Layout, engine: Engine, allocation: Allocation, layers: range,
+               arch: str = "") -> int:
     """Bytes of weights on one rank as the engine holds them: those of the files, what its kernels pad, copies of the up
-    projections of a latent attention, and the table of rotary positions."""
-    return (stage_bytes(model, layout, engine, layers) + _padded(model, layout, engine, allocation, layers)
+    projections of a latent attention, and the table of rotary positions. `arch`: of the devices."""
+    return (stage_bytes(model, layout, engine, layers) + _padded(model, layout, engine, allocation, layers, arch)
             + _absorbed(model, layout, engine, allocation, layers) + _table(model, allocation))
 
 
-def _padded(model: ModelSpec, layout: Layout, engine: Engine, allocation: Allocation, layers: range) -> int:
+def _padded(model: ModelSpec, layout: Layout, engine: Engine, allocation: Allocation, layers: range, arch: str) -> int:
     """Bytes that kernels of a scheme add to routed experts."""
     added = 0
     blocks = {block.width for block in model.feed_forwards.values() if block.experts}
     for family in model.families:
-        padding = allocation.padding.get(family.scheme)
+        padding = allocation.padding.get(f"{family.scheme}@{arch}") or allocation.padding.get(family.scheme)
         if padding and family.experts and len(blocks) == 1:
             width = -(-max(blocks) // layout.expert_tp)
             hidden = next(block.input_width for block in model.feed_forwards.values() if block.experts)

@@ -107,7 +107,11 @@ class Allocation(Noun, frozen=True, kw_only=True):
     """Bytes of a latent cache's entry for a token and layer, by name of the cache's dtype, where they are not width
     times size of a value."""
     padding: dict[str, Padding] = msgspec.field(default_factory=dict)
-    """What kernels pad, by scheme."""
+    """What kernels pad, by scheme, or by `scheme@arch` for one architecture of devices."""
+    indexer_bytes: int = 0
+    """Bytes that a layer with an indexer stores of a token for it."""
+    indexed_dtype: str = ""
+    """The cache's dtype where layers have an indexer and none, or fp8, is asked for; empty: as asked."""
     longer_stages: Literal["first", "before_last", "last"] = "first"
     """Pipeline stages that get a layer more where they do not come out even."""
     sources: dict[str, str] = msgspec.field(default_factory=dict)
