@@ -113,7 +113,7 @@ def shard_kv_heads(model: ModelSpec, layout: Layout, engine: Engine) -> Iterator
         reason = f"each is held by {degree // heads} ranks" if even else "neither number divides the other"
         yield Finding(
             rule="shard-kv-heads", severity="warning" if possible else "error", subject=key,
-            message=f"{heads} key/value heads on {degree} ranks: {reason}"
+            message=f"{heads} key/value head{'s' * (heads > 1)} on {degree} ranks: {reason}"
                     + ("" if possible or not even else ", and the engine cannot replicate them"),
             hint=f"degrees that divide the key/value heads: {_degrees(heads)}",
             facts={"value": heads, "tp": degree, "valid": _valid(heads)}

@@ -141,7 +141,8 @@ def unread_tables(case: Case, reads: Reads) -> Iterator[tuple[str, Any]]:
     found: dict[str, Any] = {}
     for key, _, rope in _unread_bases(case, reads):
         if _assumed(reads, rope) != rope.base:
-            found[key.split(".")[0]] = _number(rope.base)
+            table, _, inner = key.partition(".")
+            found[table] = f"base {_number(rope.base)}" if inner else _number(rope.base)
     for rope in case.model.ropes.values():
         table = relative(rope.table)
         if table and reads.checked("rotary") and not _reads(case, reads, table):

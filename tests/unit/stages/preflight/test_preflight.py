@@ -13,7 +13,8 @@ from tests.support.plan_models import device, target
 
 from dayzero.placement import CAUSES
 from dayzero.schema import Findings, Layout, Target, from_json, to_json
-from dayzero.schema.target import Declared
+from dayzero.schema.target import Declared, EngineRequest
+from dayzero.stages.preflight import engine as engine_rules
 from dayzero.stages.preflight import overview, preflight, rules, rules_table
 from dayzero.stages.preflight.docs import rule_pages
 from dayzero.stages.read import read
@@ -224,7 +225,11 @@ def test_shapes_against_the_engine(check) -> None:
     assert found.findings[0].facts == {"file": [48, 64], "declared": [32, 64]}
 
 
-def test_engine_facts_that_nothing_checks_are_told(check) -> None:
+def test_engine_facts_that_nothing_checks_are_told(check, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them are checked by now; one that is added and not checked yet is told."""
+    every = {field.name for field in msgspec.structs.fields(EngineRequest)}
+    assert every == {*engine_rules.CHECKED}
+    monkeypatch.setattr(engine_rules, "CHECKED", tuple(every - {"unified_pages"}))
     stated = msgspec.structs.replace(SMALL.engine, facts=msgspec.structs.replace(
         SMALL.engine.facts, unified_pages=True, kv_replication=True))
     found = check(tiny.dense_tensors(), on=msgspec.structs.replace(SMALL, engine=stated))
