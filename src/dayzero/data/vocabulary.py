@@ -124,6 +124,8 @@ class Gated(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Config keys that state the activation."""
     values: list[str]
     """Activations."""
+    never: list[str]
+    """Activations of blocks without a gate."""
 
 
 class Parts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -74,7 +74,8 @@ class Architecture:
         self.config = config
         self.facts = facts
         self.kinds = list(zip(attention, feed_forward, strict=True))
-        self.variables = {**config.variables(), **dict.fromkeys(FLAGS, 0), **facts}
+        sliding = {f"sliding_{name}": facts[name] for name in ("heads", "kv_heads", "head_dim", "v_head_dim")}
+        self.variables = {**config.variables(), **dict.fromkeys(FLAGS, 0), **sliding, **facts}
         self.dtype = DTYPES.get(config.text("dtype").removeprefix("torch."), "BF16")
         self.problems: list[str] = []
         self.quantised = quantised(config.table("quantization"), self.problems)
@@ -94,8 +95,8 @@ class Architecture:
         return tuple(sorted(chosen))
 
     def has(self, fact: str | None) -> bool:
-        """Whether a fact is there and not 0."""
-        return bool(fact and self.variables.get(fact))
+        """Whether one of the facts joined by `|` is there and not 0."""
+        return any(self.variables.get(name) for name in (fact or "").split("|"))
 
 
 class Builder:

@@ -6,6 +6,7 @@ What nothing here understands is listed, not dropped: see `Config.unknown_keys`.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from fnmatch import translate
 from functools import cache
@@ -24,6 +25,10 @@ DEEPEST = 32
 LIMITS = {"layers": 100_000, "mtp_layers": 100_000, "experts": 1_000_000}
 DEFAULT = "default: "
 """How the source of a value begins that the config does not state."""
+LISTED = ("dense_width", "expert_width", "kv_heads")
+"""What some configs state for each layer."""
+OUTERMOST = ("tied",)
+"""What the outermost table has the last word about: the whole model is built from it."""
 MOST_UNKNOWN = 1000
 """Keys that are listed one by one; a model has a few hundred in all."""
 
@@ -84,11 +89,20 @@ class Config:
         if found is None:
             return None
         value, path = found
+        if fact in LISTED and isinstance(value, list) and value and all(type(item) is int for item in value):
+            value = self._most_common(value, path)
         limit = LIMITS.get(fact, LIMIT)
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= limit:
             self._wrong(path, value, f"an integer from {least} to {limit}")
         self.sources[fact] = self.source(path)
         return value or None
+
+    def _most_common(self, values: list[int], path: str) -> int:
+        """One value for a list with an entry for each layer."""
+        value, _ = Counter(values).most_common(1)[0]
+        if len({*values}) > 1:
+            self.unclear.append(f"{path}: {len({*values})} values (taken as {shortened(value)})")
+        return value
 
     def size(self, fact: str) -> int:
         """A positive integer that must be stated. Raises ReleaseError with the key's name."""
@@ -100,7 +114,8 @@ class Config:
 
     def flag(self, fact: str) -> bool | None:
         """true or false; None when it is not stated. Raises ReleaseError."""
-        found = self.find(fact)
+        outer = self.raw.get(_spellings()[fact][0]) if fact in OUTERMOST else None
+        found = (outer, _spellings()[fact][0]) if outer is not None else self.find(fact)
         if found is None:
             return None
         value, path = found

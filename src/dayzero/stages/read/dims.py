@@ -128,11 +128,8 @@ def feed_forward(kind: str, facts: Facts, seen: Seen, config: Config) -> FeedFor
     if kind == "none":
         return FeedForward(kind=kind, width=0, input_width=0)
     if kind == "dense":
-        width = choose.pick("dense_width", seen.columns("mlp.down"))
-        if not width:  # as blocks.toml's plain block
-            width = 4 * facts["hidden_size"]
-            config.note("dense_width", "default: 4 x hidden size")
-        return FeedForward(kind=kind, width=width, input_width=facts["hidden_size"])
+        return FeedForward(kind=kind, width=choose.pick("dense_width", seen.columns("mlp.down")),
+                           input_width=facts["hidden_size"])  # fmt: skip
     experts = choose.pick("experts", seen.rows("router"))
     shared = choose.pick("shared_width", seen.columns("shared_experts.down"))
     return FeedForward(kind=kind, width=choose.pick("expert_width", seen.columns("experts.down")),

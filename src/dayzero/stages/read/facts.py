@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dayzero.data.vocabulary import vocabulary
 from dayzero.errors import ReleaseError
 
 from .config import DEFAULT, Config
@@ -15,13 +16,14 @@ OPTIONAL = ("q_rank", "kv_rank", "nope_dim", "rope_dim", "window", "full_every",
             "experts", "top_k", "shared_experts", "shared_width", "dense_first", "experts_last", "mtp_layers",
             "index_heads", "index_head_dim", "state_size", "state_groups",
             "state_expand")
-FLAGS = ("attention_bias", "mlp_bias", "output_gate", "qk_norm", "full_rank_gate", "latent_gate", "use_window")
+FLAGS = ("attention_bias", "qkv_bias", "mlp_bias", "expert_bias", "router_bias", "ungated", "sinks", "sandwich_norms",
+         "shared_gate", "output_gate", "qk_norm", "full_rank_gate", "latent_gate", "use_window")
 
 
 def language_facts(config: Config, embedding: tuple[int, ...] = ()) -> Facts:
     """All dimensions. `embedding`: shape of the embedding in the files, for configs that leave its sizes to a class.
     Raises ReleaseError for a missing key or a value of the wrong type."""
-    facts: Facts = {"layers": config.size("layers"), "heads": config.size("heads")}
+    facts: Facts = {"layers": _layers(config), "heads": _heads(config)}
     for axis, name in enumerate(("vocab_size", "hidden_size")):
         stated = config.integer(name, least=1)
         if len(embedding) == 2 and config.sources.get(name, DEFAULT).startswith(DEFAULT):
@@ -36,13 +38,37 @@ def language_facts(config: Config, embedding: tuple[int, ...] = ()) -> Facts:
         if config.flag(name):
             facts[name] = 1
     _attention_defaults(config, facts)
+    activation = config.find("activation")
+    if activation and activation[0] in vocabulary().gated.never:
+        facts["ungated"] = 1
     if "experts" in facts:
         _expert_defaults(config, facts)
     else:
         for name in ("expert_width", "expert_input", "top_k", "shared_experts", "shared_width"):
             facts.pop(name, None)
             config.sources.pop(name, None)
+    if "dense_width" not in facts:
+        _default(config, facts, "dense_width", 4 * facts["hidden_size"], "4 x hidden size")
+        facts["ungated"] = facts.get("ungated", int("experts" not in facts))
     return facts
+
+
+def _layers(config: Config) -> int:
+    """Decoder layers; a config that lists them one by one may not count them."""
+    stated, listed = config.integer("layers", least=1), config.find("layer_types")
+    if stated is None and listed and isinstance(listed[0], (list, str)) and listed[0]:
+        config.note("layers", config.source(listed[1]))
+        return len(listed[0])
+    return stated or config.size("layers")
+
+
+def _heads(config: Config) -> int:
+    """Query heads; 1 where there are none, as every layer is a state space."""
+    stated = config.integer("heads", least=1)
+    if stated is None and config.integer("state_size"):
+        config.note("heads", f"{DEFAULT}none, a state space")
+        return config.integer("linear_heads") or 1
+    return stated or config.size("heads")
 
 
 def _default(config: Config, facts: Facts, name: str, value: int, why: str) -> None:

@@ -115,8 +115,8 @@ def _turned_experts(named: list[tuple[Role, TensorGroup]], dims: Dims) -> set[st
 
 def _part(group: TensorGroup, rows: Rows, role: Role, is_mtp: bool, siblings: dict[str, TensorGroup],
           turned: set[str], dims: Dims) -> Part:
-    is_scale = role.form in ("scale", "global_scale", "zero_point")
     owner_form = next((form for form in WEIGHTS if form in siblings), role.form)
+    is_scale = role.form in ("scale", "global_scale", "zero_point") and not _is_own(role, owner_form, dims)
     owner = siblings.get(owner_form, group)
     stacked = _is_stacked(role, owner)
     looked_at, form = (owner, owner_form) if is_scale else (group, role.form)
@@ -137,6 +137,11 @@ def _part(group: TensorGroup, rows: Rows, role: Role, is_mtp: bool, siblings: di
         block=block,
     )  # fmt: skip
     return Part(family, role, shape, values)
+
+
+def _is_own(role: Role, owner_form: str, dims: Dims) -> bool:
+    """Whether what is called a scale is a parameter itself: nothing is quantised, and it has no weight to scale."""
+    return role.form == "scale" and owner_form == "scale" and dims.quantization is None
 
 
 def _logical(stored: Stored, group: TensorGroup, stacked: bool) -> tuple[int, ...]:

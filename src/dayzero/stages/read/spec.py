@@ -146,7 +146,7 @@ def is_unused(family: WeightFamily) -> bool:
 def _without_idle_head(parts: list[Part]) -> list[Part]:
     """A stored output head of a model whose embedding is the head takes no part in anything."""
     return [replace(part, family=msgspec.structs.replace(part.family, role=f"{UNUSED}.head"))
-            if part.family.role == "head" else part for part in parts]  # fmt: skip
+            if part.family.role == "head" and part.is_weight else part for part in parts]  # fmt: skip
 
 
 def _mtp_layers(parts: Iterable[Part]) -> int:

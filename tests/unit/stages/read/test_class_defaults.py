@@ -43,3 +43,29 @@ def test_a_statement_counts_before_any_default() -> None:
 def test_sizes_have_no_default() -> None:
     with pytest.raises(ReleaseError, match="num_hidden_layers"):
         model_spec("llama", {"model_type": "llama", "hidden_size": 8, "num_attention_heads": 2}, NONE)
+
+
+def test_what_is_built_into_a_class() -> None:
+    # meta-llama/Llama-4-Scout-17B-16E-Instruct: every layer has a shared expert, of which its config says nothing
+    scout = {"model_type": "llama4", "text_config": {
+        "model_type": "llama4_text", "hidden_size": 5120, "num_hidden_layers": 48, "num_attention_heads": 40,
+        "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 8192, "intermediate_size_mlp": 16384,
+        "num_local_experts": 16, "num_experts_per_tok": 1, "interleave_moe_layer_step": 1, "vocab_size": 202048,
+        "tie_word_embeddings": False}}  # fmt: skip
+    spec = model_spec("scout", scout, NONE)
+    assert spec.parameters == pytest.approx(107_769_861_120, rel=1e-5)  # counted on the meta device
+    assert spec.sources["shared_experts"] == (
+        "default: built into model type llama4_text (transformers, models/llama4/modeling_llama4.py)")  # fmt: skip
+
+
+def test_widths_for_each_layer() -> None:
+    # google/gemma-3n-E4B-it states intermediate_size as a list
+    config = Config({"intermediate_size": [16384] * 30 + [8192] * 5})
+    assert config.integer("dense_width") == 16384
+    assert config.unclear == ["intermediate_size: 2 values (taken as 16384)"]
+
+
+def test_the_outermost_table_says_whether_the_head_is_tied() -> None:
+    config = Config({"tie_word_embeddings": True, "text_config": {"tie_word_embeddings": False}})
+    assert config.flag("tied") is True
+    assert config.sources["tied"] == "config.json: tie_word_embeddings"
