@@ -171,7 +171,9 @@ def _row(group: TensorGroup, subject: str) -> int | None:
     for pattern in (group.pattern, group.pattern.rpartition(".")[0]):
         if pattern == subject:
             return 0
-        form = re.escape(pattern).replace(r"\{L\}", r"(?P<layer>\d+)", 1).replace(r"\{E\}", r"(?P<expert>\d+)", 1)
+        form = re.escape(pattern)
+        for part in ("layer", "expert"):
+            form = form.replace(rf"\{{{part[0].upper()}\}}", rf"(?P<{part}>[0-9]{{1,18}})", 1)
         named = re.fullmatch(form, subject) if "{" in pattern else None
         if named:
             place = named.groupdict()

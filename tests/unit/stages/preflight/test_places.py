@@ -107,6 +107,7 @@ def places(tmp_path: Path) -> Places:
      "model-00002-of-00002.safetensors", 1),
     ("weights-missing", "model.layers.12.mlp.up_proj.weight", {}, "model.safetensors.index.json", 1),
     ("file-truncated", "model-00002-of-00002.safetensors", {}, "model-00002-of-00002.safetensors", 1),
+    ("weights-missing", f"model.layers.{'9' * 5000}.mlp.up_proj.weight", {}, "model.safetensors.index.json", 1),
     ("code-untrusted", "modeling_tiny.py:7", {}, "modeling_tiny.py", 7),
     ("values-read", "values", {}, "config.json", 1),
 ])
