@@ -31,7 +31,7 @@ from dayzero.stages.read import read
 ALIASES = {"dsr1": "deepseek-ai/DeepSeek-R1", "qwen3.5-fp8": "Qwen3.5-397B-A17B-FP8",
            "qwen3.5-fp4": "Qwen3.5-397B-A17B-NVFP4"}
 """Short names of the source of the recipes."""
-ENGINES = {"vllm": "vllm", "sglang": "sglang"}
+ENGINES = {"vllm": "vllm", "sglang": "sglang", "trtllm": "tensorrt-llm"}
 _RELEASES: dict[Path, Release] = {}
 
 

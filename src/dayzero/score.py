@@ -32,14 +32,15 @@ COLUMNS = ("row", "weights_gib_per_gpu", "kv_cache_tokens", "fits", "reason")
 """Of the predictions of memory."""
 GIB = 2**30
 _NOTHING = ("", "nan", "none")
-_STAGES = ("instruct", "base", "chat", "it", "hf", "thinking", "think", "reasoning", "preview", "dynamic", "meta",
+_STAGES = ("instruct", "base", "chat", "it", "hf", "thinking", "think", "reasoning", "preview", "exp", "dynamic", "meta",
            "4bit", "8bit", "static", "pertensor", "per", "tensor", "kv", "block")
 _DATE = re.compile(r"\d{4}(\d{4})?")
 _NEAR = 0.1
+_MOST = 2**40
 _CACHE = re.compile(r"(?:kv(?: cache)?[ :]*(?P<after>fp8\w*))|(?:(?P<before>fp8\w*) kv)", re.IGNORECASE)
 _STEP = re.compile(r"(?:max-num-batched-tokens|mnbt|mnb)[ =:]*(\d+)", re.IGNORECASE)
 _SEQUENCES = re.compile(r"(?:max[-_]num[-_]seqs|mns)[ =:]*(\d+)", re.IGNORECASE)
-_STATES = re.compile(r"mamba ratio[ =:]*([0-9.]+)", re.IGNORECASE)
+_STATES = re.compile(r"mamba ratio[ =:]*(\d*\.\d+|\d+)", re.IGNORECASE)
 _DRAFT = re.compile(r"\b(dspark|dflash|eagle\d?|draft|medusa|mtp|nextn)", re.IGNORECASE)
 _CONTEXT = re.compile(r"\bdcp ?(\d+)", re.IGNORECASE)
 
@@ -87,7 +88,7 @@ class Models:
         if full in self._paths:
             return self._paths[full]
         for short in _spellings(name):
-            exact = [path for key, path in self._paths.items() if key.split("__", 1)[-1] == short]
+            exact = [path for key, path in self._paths.items() if _spellings(key.split("__", 1)[-1])[0] == short]
             if exact:
                 return exact[0]
         family = _family(_spellings(name)[0])
@@ -181,7 +182,9 @@ def _model(model: ModelSpec, name: str, stated: Precision | None, version: str) 
     published = variant(_spellings(name)[0])
     if published and published.kv_heads and _before(version, published.until):
         model = with_kv_heads(model, published.kv_heads)
-    wanted = stated or (precision(name) if precision(name) else None)
+    wanted = stated or precision(name) or (precision(published.scheme) if published else None)
+    if published and wanted and wanted.scheme != published.scheme:
+        published = None
     return recast(model, wanted, published) if wanted else model
 
 
@@ -205,17 +208,32 @@ def _engine(row: Mapping[str, str]) -> tuple[str, str]:
 
 
 def _layout(row: Mapping[str, str]) -> Layout:
-    degrees = {key: int(float(row[key])) for key in ("tp", "pp", "ep", "dp") if row[key].lower() not in _NOTHING}
+    stated = {key: _number(row, key) for key in ("tp", "pp", "ep", "dp")}
+    degrees = {key: int(degree) for key, degree in stated.items() if degree is not None}
     if not degrees:
         raise NotPossible("the layout is not stated", "")
     context = _CONTEXT.search(row["notes"])
     return Layout(**degrees, cp=int(context[1]) if context else 1)
 
 
+def _number(row: Mapping[str, str], key: str) -> float | None:
+    """The number in a cell; None: it is empty. Raises NotPossible for what is no number of a sensible size."""
+    if row[key].strip().lower() in _NOTHING:
+        return None
+    try:
+        value = float(row[key])
+    except ValueError:
+        raise NotPossible(f"{key} is not a number: {row[key][:40]}", "") from None
+    if not 0 <= value <= _MOST:
+        raise NotPossible(f"{key} is not a sensible number: {row[key][:40]}", "")
+    return value
+
+
 def _device(row: Mapping[str, str]) -> Device | None:
     """The device, with the memory that the vendor's tool counts: of a known device its own figure, unless the stated
     one differs by more than a tenth. None: neither is known."""
-    stated = None if row["gpu_mem_gib"].lower() in _NOTHING else int(float(row["gpu_mem_gib"]) * GIB)
+    size = _number(row, "gpu_mem_gib")
+    stated = None if size is None else int(size * GIB)
     known = known_device(row["gpu"])
     if stated is None or (known and abs(stated / known.memory_bytes - 1) <= _NEAR):
         return known
@@ -233,14 +251,14 @@ def known_device(text: str) -> Device | None:
 
 def _settings(row: Mapping[str, str]) -> Settings:
     notes = row["notes"]
-    share = re.match(r"[0-9.]+", row["gpu_memory_utilization"])
+    share = re.match(r"0?\.\d+|1\.0*\b", row["gpu_memory_utilization"].strip())
     cache = _CACHE.search(f"{row['quant']}; {notes}")
     step, sequences, states = _STEP.search(notes), _SEQUENCES.search(notes), _STATES.search(notes)
-    length = row["max_model_len"]
+    length = _number(row, "max_model_len")
     return Settings(
         utilization=float(share[0]) if share else None,
         cache_dtype=(cache["after"] or cache["before"]).lower() if cache else "auto",
-        length=None if length.lower() in _NOTHING else int(float(length)),
+        length=None if length is None else int(length),
         tokens=int(step[1]) if step else None, sequences=int(sequences[1]) if sequences else None,
         state_share=float(states[1]) if states else None)
 

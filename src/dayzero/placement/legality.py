@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from dayzero.schema import Attention, Engine, FeedForward, Finding, Layout, ModelSpec, WeightFamily
 
+from .cache import allocation_of
 from .keys import config_key, stated_key
 from .layouts import divisors
 from .padding import head_padding
@@ -243,9 +244,22 @@ def pipeline_stages(model: ModelSpec, layout: Layout, engine: Engine) -> Iterato
             facts={"value": layers, "pp": layout.pp})
 
 
-def _blocks(model: ModelSpec, place: str) -> set[int]:
-    """Sizes of the quantisation blocks along the cut axis of the weights of a place."""
-    return {family.block for family in model.families if _place(family) == place}
+def _blocks(model: ModelSpec, place: str) -> dict[int, set[str]]:
+    """Sizes of the quantisation blocks along the cut axis of the weights of a place, with the schemes that have them."""
+    found: dict[int, set[str]] = {}
+    for family in model.families:
+        if _place(family) == place:
+            found.setdefault(family.block, set()).add(family.scheme)
+    return found
+
+
+def _pads(engine: Engine, place: str, schemes: set[str]) -> bool:
+    """Whether the engine pads blocks: as the target states it; else as its profile says of all weights, or because its
+    kernels for experts of these schemes do."""
+    if engine.block_padding or engine.sources.get("block_padding") == "target file":
+        return engine.block_padding
+    rules = allocation_of(engine)
+    return bool(rules and place == "experts" and schemes <= rules.padding.keys())
 
 
 def _place(family: WeightFamily) -> str | None:
@@ -279,11 +293,12 @@ def shard_quant_block(model: ModelSpec, layout: Layout, engine: Engine) -> Itera
     seen: set[tuple[str, str]] = set()
     for key, place, width, parts in _widths(model, layout):
         local = width // parts
-        block = max((block for block in _blocks(model, place) if local % block), default=0)
+        blocks = _blocks(model, place)
+        block = max((block for block in blocks if local % block), default=0)
         if not block or width % parts or (key, place) in seen:
             continue
         seen.add((key, place))
-        mild = place == "shared_experts" or engine.block_padding
+        mild = place == "shared_experts" or _pads(engine, place, blocks[block])
         yield Finding(
             rule="shard-quant-block", severity="warning" if mild else "error", subject=_subject(model, key, place),
             message=f"a share of {local} is not whole quantisation blocks of {block}", hint=_BLOCK_HINTS[place],

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
 from tests.support.plan_models import dense, family, sparse
 
 from dayzero.data import engine
+from dayzero.data.engines import resolve_engine
 from dayzero.placement import blockers, findings, valid_tp
+from dayzero.placement.legality import shard_quant_block
 from dayzero.schema import Attention, FeedForward, Finding, Layout, ModelSpec
+from dayzero.schema.target import EngineRequest
+from dayzero.stages.read import read
 
 ANY = engine("any")
 
@@ -181,3 +187,15 @@ def test_all_blockers_are_reported_not_the_first(tp: int) -> None:
     assert ("shard-heads" in rules) == (9 % tp != 0)
     assert ("shard-width" in rules) == (1000 % tp != 0)
     assert ("shard-kv-heads" in rules) == (3 % tp != 0 and tp % 3 != 0)
+
+
+@pytest.mark.parametrize(("facts", "severity"), [
+    ({"name": "vllm"}, "warning"), ({"name": "sglang"}, "warning"), ({"name": "any"}, "error"),
+    ({"name": "vllm", "block_padding": False}, "error"), ({"block_padding": True}, "warning"),
+    ({"name": "vllm", "version": "0.8.5"}, "error"),
+])
+def test_kernels_that_pad_experts_of_a_scheme(root: Path, facts: dict[str, object], severity: str) -> None:
+    # 2880 / 8 = 360 is not whole groups of 32; the published recipes of two engines run it on 8 devices all the same
+    model = read(str(root / "examples/cards/gpt-oss-20b.toml")).model
+    found = shard_quant_block(model, Layout(tp=8), resolve_engine(EngineRequest(**facts)))  # type: ignore[arg-type]
+    assert [(one.severity, one.facts["local"], one.facts["block"]) for one in found] == [(severity, 360, 32)]
