@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dayzero.errors import DayzeroError, LayoutError, TargetError
-from dayzero.resolve import local_target, resolve_target
+from dayzero.resolve import local_target, read_engine, resolve_target
 from dayzero.schema import Device, Layout, Target
 
 HOST = Device(name="host", vendor="", arch="x86_64", memory_bytes=8 * 10**9, memory_bandwidth=1e10, flops={"f32": 1e11})
@@ -176,3 +176,16 @@ def test_waivers_that_say_too_little(resolve, text: str, words: list[str]) -> No
     with pytest.raises(TargetError) as told:
         resolve(f"{H200}[[waivers]]\n{text}\n")
     assert all(word in told.value.message + told.value.hint for word in words), (told.value.message, told.value.hint)
+
+
+def test_an_engine_of_the_users_own_lies_beside_the_target(tmp_path: Path) -> None:
+    own = 'name = "mine"\n[facts]\nblock_padding = true\n[sources]\nblock_padding = "x"\n'
+    (tmp_path / "mine.toml").write_text(own)
+    path = tmp_path / "target.toml"
+    path.write_text('[cluster]\ndevice = "h200"\n[engine]\nname = "./mine.toml"\nversion = "3"\n')
+    engine = resolve_target(path).engine
+    assert (engine.name, engine.version, engine.block_padding) == ("mine", "3", True)
+    assert read_engine(path) == engine
+    path.write_text('[cluster]\ndevice = "h200"\n[engine]\nname = "./yours.toml"\n')
+    with pytest.raises(TargetError, match=r"yours\.toml is no file"):
+        read_engine(path)

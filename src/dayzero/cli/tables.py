@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from rich.markup import escape
 from rich.table import Table
 
-from dayzero.schema import Device, Engine
+from dayzero.schema import Device, Engine, to_json
+from dayzero.schema.target import QuantBackend
 from dayzero.units import format_bytes, format_rate
 
 if TYPE_CHECKING:
@@ -43,7 +45,45 @@ def verification_table(found: Verification) -> Table:
 
 def engines_table(engines: Iterable[Engine]) -> Table:
     """One row for each engine profile."""
-    table = Table("engine", "version", "facts", title="engines")
+    table = Table("engine", "read at", "facts", title="engines",
+                  caption="dayzero engines NAME: facts and their sources")
     for engine in engines:
-        table.add_row(engine.name, engine.version, ", ".join(sorted(engine.sources)))
+        table.add_row(engine.name, engine.read_at, ", ".join(_stated(engine)))
     return table
+
+
+def engine_table(engine: Engine) -> Table:
+    """One row for each fact of an engine, with its source; kinds of models by the version that they came in."""
+    at = f", read at {engine.read_at}" if engine.read_at else ""
+    table = Table("fact", title=escape(f"{engine.name}{at}"))
+    for heading in ("value", "source"):
+        table.add_column(heading, overflow="fold")
+    for name in _stated(engine):
+        source = engine.sources[name]
+        for number, text in enumerate(_lines(getattr(engine.facts, name))):
+            table.add_row("" if number else name, escape(text), "" if number else escape(source))
+    return table
+
+
+def _lines(value: object) -> list[str]:
+    """A fact as text; long ones in several lines."""
+    if isinstance(value, dict):
+        return _by_value(value)
+    if isinstance(value, list) and value and isinstance(value[0], QuantBackend):
+        return [f"{one.op}: {one.name} on {', '.join(one.archs)}" + (" (default)" if one.default else "")
+                for one in value]
+    return [value if isinstance(value, str) else to_json(value).decode()]
+
+
+def _stated(engine: Engine) -> list[str]:
+    """Names of an engine's facts."""
+    return sorted(name for name in engine.sources if name != "name")
+
+
+def _by_value(values: Mapping[str, object]) -> list[str]:
+    """`value: keys` for each value, newest version first."""
+    keys: dict[str, list[str]] = defaultdict(list)
+    for key, value in values.items():
+        keys[value if isinstance(value, str) else to_json(value).decode()].append(key)
+    ordered = sorted(keys, key=lambda text: [int(part) for part in re.findall(r"\d+", text)], reverse=True)
+    return [f"{text or 'not dated'}: {', '.join(keys[text])}" for text in ordered]

@@ -76,10 +76,18 @@ def devices(as_json: AsJson = False) -> None:
 
 
 @app.command()
-def engines(as_json: AsJson = False) -> None:
-    """The engine profiles that dayzero ships, with the source of each fact."""
+def engines(
+    name: Annotated[str | None, typer.Argument(help="Engine, or the path of a profile of your own (.toml).")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """The engine profiles that dayzero ships; of one engine every fact with its source (docs/engines.md)."""
+    from dayzero.data import engine
     from dayzero.data import engines as all_engines
 
-    from .tables import engines_table
+    from .tables import engine_table, engines_table
 
+    if name is not None:
+        one = engine(name)
+        show(lambda: one, lambda: engine_table(one), as_json)
+        return
     show(all_engines, lambda: engines_table(all_engines()), as_json)

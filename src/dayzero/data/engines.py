@@ -23,6 +23,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     name: str
     """Name that target files use."""
+    also: list[str] = []
+    """Other names that they may use."""
     facts: EngineRequest
     """What is true of it."""
     sources: dict[str, str]
@@ -35,7 +37,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 def profile(name: str) -> Profile:
     """The shipped file of that engine. Raises TargetError with the nearest known name."""
-    return msgspec.convert(load("engines", name, "engine"), Profile)
+    return msgspec.convert(load("engines", _canonical(name), "engine"), Profile)
 
 
 def own_profile(path: Path) -> Profile:
@@ -61,12 +63,13 @@ def resolve_engine(request: EngineRequest, folder: Path = Path()) -> Engine:
     TargetError.
     """
     stated = {key: value for key, value in msgspec.structs.asdict(request).items() if value is not None}
-    name = request.name or NEUTRAL
+    name = _canonical(request.name or NEUTRAL)
     if name.endswith(OWN):
         base = own_profile(folder / Path(name).expanduser())
         name = base.name
     else:
         base = profile(NEUTRAL if _described(name, stated) else name)
+    stated |= {"name": name} if request.name else {}
     facts = msgspec.structs.replace(base.facts, **stated)
     return Engine(
         name=name, version=facts.version or "", read_at=base.read_at, complete=tuple(base.complete), facts=facts,
@@ -74,6 +77,14 @@ def resolve_engine(request: EngineRequest, folder: Path = Path()) -> Engine:
         redundant_experts=facts.redundant_experts, head_padding=facts.head_padding or "none",
         block_padding=bool(facts.block_padding), vision=facts.vision or "replicated",
         sources={**base.sources, **dict.fromkeys(stated, "target file")})
+
+
+def _canonical(name: str) -> str:
+    """The name of the shipped profile that is also known by that one; the name itself where there is none."""
+    known = names("engines")
+    if name in known or name.endswith(OWN):
+        return name
+    return next((one for one in known if name in load("engines", one, "engine").get("also", ())), name)
 
 
 def _described(name: str, stated: dict[str, object]) -> bool:

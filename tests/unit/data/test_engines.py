@@ -43,6 +43,11 @@ def test_an_engine_that_the_target_describes_needs_no_profile() -> None:
     assert (one.name, one.kv_replication, one.vision) == ("house-engine", False, "replicated")
 
 
+def test_an_engine_has_other_names() -> None:
+    assert engine("trtllm") == engine("tensorrt-llm")
+    assert resolve_engine(EngineRequest(name="trtllm", vision="split")).name == "tensorrt-llm"
+
+
 def test_an_unknown_name_alone_is_an_error() -> None:
     with pytest.raises(TargetError, match="no engine is named 'house-engine'"):
         resolve_engine(EngineRequest(name="house-engine"))
