@@ -21,7 +21,8 @@ from dayzero.data.engines import NEUTRAL
 from dayzero.data.precisions import Precision, is_precision, precision, variant
 from dayzero.errors import DayzeroError, NotPossible, UsageError
 from dayzero.placement import split_layers, stage_bytes
-from dayzero.placement.pool import Pool, Settings, held_bytes, pool
+from dayzero.placement.held import held_bytes
+from dayzero.placement.pool import Pool, Settings, pool
 from dayzero.placement.precision import recast, with_kv_heads
 from dayzero.schema import Device, Layout, ModelSpec
 from dayzero.schema.allocation import Allocation
@@ -32,8 +33,8 @@ COLUMNS = ("row", "weights_gib_per_gpu", "kv_cache_tokens", "fits", "reason")
 """Of the predictions of memory."""
 GIB = 2**30
 _NOTHING = ("", "nan", "none")
-_STAGES = ("instruct", "base", "chat", "it", "hf", "thinking", "think", "reasoning", "preview", "exp", "dynamic", "meta",
-           "4bit", "8bit", "static", "pertensor", "per", "tensor", "kv", "block")
+_STAGES = ("instruct", "base", "chat", "it", "hf", "thinking", "think", "reasoning", "preview", "exp", "dynamic",
+           "meta", "4bit", "8bit", "static", "pertensor", "per", "tensor", "kv", "block")
 _DATE = re.compile(r"\d{4}(\d{4})?")
 _NEAR = 0.1
 _MOST = 2**40

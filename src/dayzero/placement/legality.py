@@ -245,7 +245,7 @@ def pipeline_stages(model: ModelSpec, layout: Layout, engine: Engine) -> Iterato
 
 
 def _blocks(model: ModelSpec, place: str) -> dict[int, set[str]]:
-    """Sizes of the quantisation blocks along the cut axis of the weights of a place, with the schemes that have them."""
+    """Sizes of the quantisation blocks along the cut axis of the weights of a place, and the schemes that have them."""
     found: dict[int, set[str]] = {}
     for family in model.families:
         if _place(family) == place:

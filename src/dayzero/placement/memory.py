@@ -1,7 +1,7 @@
 """What one device of a pipeline stage needs in memory, by cause.
 
 Formulas (docs/numbers.md names them; T tokens of one prefill step, b bytes of a value, s sequences of a replica):
-weights      stored bytes of every family as `split` cuts them
+weights      stored bytes of every family as `split` cuts them; of an engine whose rules are known as it holds them
 kv_cache     s * length (at most the window) * cache of one layer, divided as far as key/value heads go; a latent cache
              is whole on every rank of a tp group; where attention_tp is below tp, a rank holds only its group's share
              of the sequences. Where an engine whose rules are known has unified pages: whole pages, see `cache`
@@ -20,8 +20,8 @@ from math import ceil
 from dayzero.schema import Attention, FeedForward, Layout, ModelSpec, Target, Workload
 
 from .cache import allocated_sequence, allocation_of, reserve_bytes
+from .held import held_bytes
 from .sequence import FP32, layer_cache_bytes, layer_state_bytes, sequence_bytes, value_bytes
-from .split import stage_bytes
 from .stages import split_layers
 
 CAUSES = ("weights", "kv_cache", "state", "activations", "logits", "workspace", "process")
@@ -87,7 +87,7 @@ def device_bytes(model: ModelSpec, layout: Layout, stage: int, target: Target) -
     cache, state = allocated_sequence(model, layout, layers, workload.length, tokens, rules)
     last = stop == len(model.layers)
     return {
-        "weights": stage_bytes(model, layout, target.engine, layers),
+        "weights": held_bytes(model, layout, target.engine, rules, layers, target.cluster.device.arch),
         "kv_cache": held * cache,
         "state": held * state,
         "activations": activation_bytes(model, layout, layers, tokens),

@@ -14,17 +14,14 @@ from dataclasses import dataclass
 
 import msgspec
 
-from dayzero.schema import Device, Engine, Layout, ModelSpec, WeightFamily
+from dayzero.schema import Device, Engine, Layout, ModelSpec
 from dayzero.schema.allocation import Allocation, Batch, Reserve
 
 from .cache import Room, collective_bytes, kinds, room
+from .held import held_bytes
 from .memory import activation_bytes
 from .sequence import value_bytes
-from .split import attention_of, rank_bytes, stage_bytes, ways
 from .stages import split_layers
-
-_WIDE = 2
-"""Bytes of a value of 16 bits."""
 
 
 @dataclass(frozen=True)
@@ -142,54 +139,3 @@ def step_bytes(model: ModelSpec, layout: Layout, allocation: Allocation, layers:
     last = layers.stop == len(model.layers)
     sampling = batch.sequences * model.vocab_size * allocation.logit_bytes if last else 0
     return max(activations, sampling + batch.tokens * model.hidden_size * value_bytes(model))
-
-
-def held_bytes(model: ModelSpec, layout: Layout, engine: Engine, allocation: Allocation, layers: range,
-               arch: str = "") -> int:
-    """Bytes of weights on one rank as the engine holds them: those of the files, what its kernels pad, copies of the up
-    projections of a latent attention, and the table of rotary positions. `arch`: of the devices."""
-    return (stage_bytes(model, layout, engine, layers) + _padded(model, layout, engine, allocation, layers, arch)
-            + _absorbed(model, layout, engine, allocation, layers) + _table(model, allocation))
-
-
-def _padded(model: ModelSpec, layout: Layout, engine: Engine, allocation: Allocation, layers: range, arch: str) -> int:
-    """Bytes that kernels of a scheme add to routed experts."""
-    added = 0
-    blocks = {block.width for block in model.feed_forwards.values() if block.experts}
-    for family in model.families:
-        padding = allocation.padding.get(f"{family.scheme}@{arch}") or allocation.padding.get(family.scheme)
-        if padding and family.experts and len(blocks) == 1:
-            width = -(-max(blocks) // layout.expert_tp)
-            hidden = next(block.input_width for block in model.feed_forwards.values() if block.experts)
-            grown = _up(width, padding.width) / width * _up(hidden, padding.hidden) / hidden
-            added += int(rank_bytes(family, model, layout, engine, layers) * (grown - 1))
-    return added
-
-
-def _up(value: int, multiple: int) -> int:
-    return -(-value // multiple) * multiple
-
-
-def _absorbed(model: ModelSpec, layout: Layout, engine: Engine, allocation: Allocation, layers: range) -> int:
-    """Copies in 16 bits of the projections from a latent to all heads."""
-    if not (allocation.absorbs and allocation.latent_cache):
-        return 0
-    return sum(_copied(family, model, layout, layers) for family in model.families
-               if family.role == "attention.kv_up" and family.scheme)
-
-
-def _copied(family: WeightFamily, model: ModelSpec, layout: Layout, layers: range) -> int:
-    attention = attention_of(family, model)
-    if attention is None or attention.kind != "latent" or not family.parameters:
-        return 0
-    here = sum(index in layers for index in family.layers)
-    return family.parameters * here // max(1, len(family.layers)) * _WIDE // ways(family, model, layout)
-
-
-def _table(model: ModelSpec, allocation: Allocation) -> int:
-    """Sines and cosines of all positions, once for each way to rotate."""
-    if not allocation.rope_table or not model.max_positions:
-        return 0
-    rotated = {(model.attentions[name].rope_dim or int(model.attentions[name].head_dim * (rope.share or 1)), rope.base)
-               for name, rope in model.ropes.items() if name in model.attentions}
-    return sum(width * model.max_positions * value_bytes(model) for width, _ in rotated)

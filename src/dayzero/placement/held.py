@@ -1,0 +1,67 @@
+"""Weights as an engine holds them: those of the files, and what it makes of them."""
+
+from __future__ import annotations
+
+from dayzero.schema import Engine, Layout, ModelSpec, WeightFamily
+from dayzero.schema.allocation import Allocation
+
+from .sequence import value_bytes
+from .split import attention_of, rank_bytes, stage_bytes, ways
+
+_WIDE = 2
+"""Bytes of a value of 16 bits."""
+
+
+def held_bytes(model: ModelSpec, layout: Layout, engine: Engine, allocation: Allocation | None, layers: range,
+               arch: str = "") -> int:
+    """Bytes of weights on one rank as the engine holds them: those of the files, what its kernels pad, copies of the up
+    projections of a latent attention, and the table of rotary positions. `arch`: of the devices. Without
+    rules of an engine: those of the files."""
+    stored = stage_bytes(model, layout, engine, layers)
+    if allocation is None:
+        return stored
+    return (stored + _padded(model, layout, engine, allocation, layers, arch)
+            + _absorbed(model, layout, engine, allocation, layers) + _table(model, allocation))
+
+
+def _padded(model: ModelSpec, layout: Layout, engine: Engine, allocation: Allocation, layers: range, arch: str) -> int:
+    """Bytes that kernels of a scheme add to routed experts."""
+    added = 0
+    blocks = {block.width for block in model.feed_forwards.values() if block.experts}
+    for family in model.families:
+        padding = allocation.padding.get(f"{family.scheme}@{arch}") or allocation.padding.get(family.scheme)
+        if padding and family.experts and len(blocks) == 1:
+            width = -(-max(blocks) // layout.expert_tp)
+            hidden = next(block.input_width for block in model.feed_forwards.values() if block.experts)
+            grown = _up(width, padding.width) / width * _up(hidden, padding.hidden) / hidden
+            added += int(rank_bytes(family, model, layout, engine, layers) * (grown - 1))
+    return added
+
+
+def _up(value: int, multiple: int) -> int:
+    return -(-value // multiple) * multiple
+
+
+def _absorbed(model: ModelSpec, layout: Layout, engine: Engine, allocation: Allocation, layers: range) -> int:
+    """Copies in 16 bits of the projections from a latent to all heads."""
+    if not (allocation.absorbs and allocation.latent_cache):
+        return 0
+    return sum(_copied(family, model, layout, layers) for family in model.families
+               if family.role == "attention.kv_up" and family.scheme)
+
+
+def _copied(family: WeightFamily, model: ModelSpec, layout: Layout, layers: range) -> int:
+    attention = attention_of(family, model)
+    if attention is None or attention.kind != "latent" or not family.parameters:
+        return 0
+    here = sum(index in layers for index in family.layers)
+    return family.parameters * here // max(1, len(family.layers)) * _WIDE // ways(family, model, layout)
+
+
+def _table(model: ModelSpec, allocation: Allocation) -> int:
+    """Sines and cosines of all positions, once for each way to rotate."""
+    if not allocation.rope_table or not model.max_positions:
+        return 0
+    rotated = {(model.attentions[name].rope_dim or int(model.attentions[name].head_dim * (rope.share or 1)), rope.base)
+               for name, rope in model.ropes.items() if name in model.attentions}
+    return sum(width * model.max_positions * value_bytes(model) for width, _ in rotated)
