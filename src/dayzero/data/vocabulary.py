@@ -1,5 +1,5 @@
 """The vocabulary as data: how configs spell facts and how checkpoints name weights (vocabulary.toml), and the standard
-blocks that architectures are made of (blocks.toml). Loaded once, checked by type."""
+blocks that architectures are made of (blocks.toml, towers.toml). Loaded once, checked by type."""
 
 from __future__ import annotations
 
@@ -218,6 +218,29 @@ class Blocks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Quantised formats by name."""
 
 
+class Towers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """towers.toml"""
+
+    tables: list[str]
+    """Tables of configs that describe a vision tower."""
+    needs: list[str]
+    """Facts without which nothing is known about the size of one."""
+    gated_words: list[str]
+    """Activations of towers whose blocks have a gate."""
+    gated_tables: list[str]
+    """Tables whose towers have one without saying so."""
+    listed: list[str]
+    """Facts that are stated as lists, and count by their length."""
+    unlike: list[str]
+    """fnmatch patterns of model types whose towers are not estimated."""
+    facts: dict[str, list[str]]
+    """Fact -> spellings; joined by ` * `: the product of keys."""
+    defaults: dict[str, int]
+    """Facts that need not be stated."""
+    tensors: list[Row]
+    """The standard tower; `{L}` and `{S}` in names: each layer, each merger beside the last."""
+
+
 def _load(name: str, type_: type[T]) -> T:
     text: Any = files("dayzero.data").joinpath(name).read_bytes()
     return msgspec.toml.decode(text, type=type_)
@@ -233,6 +256,12 @@ def vocabulary() -> Vocabulary:
 def blocks() -> Blocks:
     """The standard blocks and formats."""
     return _load("blocks.toml", Blocks)
+
+
+@cache
+def towers() -> Towers:
+    """The standard vision tower."""
+    return _load("towers.toml", Towers)
 
 
 def spellings(role: str) -> list[str]:

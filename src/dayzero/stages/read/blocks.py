@@ -217,10 +217,8 @@ def standard_uses(architecture: Architecture) -> list[tuple[str, Use]]:
     return uses
 
 
-def standard_tensors(config: Config, facts: Facts, attention: Sequence[str],
-                     feed_forward: Sequence[str]) -> tuple[TensorTable, list[str]]:
+def standard_tensors(architecture: Architecture) -> tuple[Builder, list[str]]:
     """Tensors that the standard blocks would have, and what could not be worked out, one text each."""
-    architecture = Architecture(config, facts, attention, feed_forward)
     builder = Builder(architecture)
     stated, problems = architecture.quantised, architecture.problems
     for name, use in standard_uses(architecture):
@@ -228,4 +226,4 @@ def standard_tensors(config: Config, facts: Facts, attention: Sequence[str],
             builder.add_block(replace(use, format=stated.of(name), excludes=stated.leaves_plain))
         except UnknownName as error:
             problems.append(f"estimate of {name}: {error.message}")
-    return builder.table(), problems
+    return builder, problems

@@ -8,12 +8,11 @@ from dataclasses import replace
 
 import msgspec
 
-from dayzero.data.vocabulary import vocabulary
 from dayzero.placement.split import UNUSED
 from dayzero.schema import Layer, ModelSpec, TensorTable, WeightFamily
 from dayzero.schema.release import ITEM_BITS
 
-from .blocks import standard_tensors
+from .blocks import Architecture, standard_tensors
 from .config import DEFAULT, Config, Table
 from .dims import Seen, attention, feed_forward
 from .facts import Facts, language_facts
@@ -21,6 +20,7 @@ from .families import Dims, Part, parts_of
 from .layers import Evidence, attention_kinds, feed_forward_kinds
 from .roles import role_of
 from .rope import ropes
+from .towers import add_towers
 
 PLAIN = ("bf16", "f16", "f32", "f64")
 
@@ -83,11 +83,12 @@ def _estimate(config: Config, facts: Facts) -> tuple[TensorTable, list[str]]:
     if is_tied(config):
         facts["tied"] = 1
     config.note("families", "estimate: there are no tensors, so standard blocks with the config's dimensions")
-    tensors, problems = standard_tensors(config, facts, mixing, feeding)
-    left_out = [key for key in vocabulary().config.towers if isinstance(config.raw.get(key), Mapping)]
+    architecture = Architecture(config, facts, mixing, feeding)
+    builder, problems = standard_tensors(architecture)
+    left_out = add_towers(builder, architecture)
     if "mtp_layers" in facts:
         left_out.append(config.sources["mtp_layers"].partition(": ")[2])
-    return tensors, [*problems, *(f"estimate: what {key} describes is left out" for key in left_out)]
+    return builder.table(), [*problems, *(f"estimate: what {key} describes is left out" for key in left_out)]
 
 
 def is_tied(config: Config) -> bool:
