@@ -43,6 +43,8 @@ _STEP = re.compile(r"(?:max-num-batched-tokens|mnbt|mnb)[ =:]*(\d+)", re.IGNOREC
 _SEQUENCES = re.compile(r"(?:max[-_]num[-_]seqs|mns)[ =:]*(\d+)", re.IGNORECASE)
 _STATES = re.compile(r"mamba ratio[ =:]*(\d*\.\d+|\d+)", re.IGNORECASE)
 _DRAFT = re.compile(r"\b(dspark|dflash|eagle\d?|draft|medusa|mtp|nextn)", re.IGNORECASE)
+_ELSEWHERE = re.compile(r"cpu[- ]?offload|weights? offload|offload\w* (?:of |to )?(?:weights|cpu)|on (?:cpu|ssd|nvme)|gguf|"
+                        r"layer streaming", re.IGNORECASE)
 _CONTEXT = re.compile(r"\bdcp ?(\d+)", re.IGNORECASE)
 
 
@@ -136,6 +138,9 @@ def predict_memory(rows: Sequence[Mapping[str, str]], models: Models) -> Iterato
 def _predicted(number: int, row: Mapping[str, str], models: Models) -> Prediction:
     if row.get("kind", "serving") != "serving":
         raise NotPossible("only memory of serving is predicted", "")
+    elsewhere = _ELSEWHERE.search(f"{row['framework']} {row['quant']} {row['notes']}")
+    if elsewhere:
+        raise NotPossible(f"not all weights are on the device: {elsewhere[0]}", "")
     stated = precision(_CACHE.sub("", row["quant"]))
     path = models.find(row["model"], stated)
     if path is None:

@@ -16,6 +16,7 @@ _DATE = re.compile(r"\b(20\d\d)-(\d\d)(?:-(\d\d))?\b")
 _VERSION = re.compile(r"\bv?(\d+(?:\.\d+)+)")
 
 
+@cache
 def allocation(engine: str, version: str = "") -> Allocation | None:
     """The rules of that version of an engine; None: nothing is known of the engine. `version` may be a number (0.8.5),
     a date (2025-07 or 2025-07-22: what was there on its last day), or empty (the newest that is known)."""
