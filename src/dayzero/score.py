@@ -43,8 +43,8 @@ _STEP = re.compile(r"(?:max-num-batched-tokens|mnbt|mnb)[ =:]*(\d+)", re.IGNOREC
 _SEQUENCES = re.compile(r"(?:max[-_]num[-_]seqs|mns)[ =:]*(\d+)", re.IGNORECASE)
 _STATES = re.compile(r"mamba ratio[ =:]*(\d*\.\d+|\d+)", re.IGNORECASE)
 _DRAFT = re.compile(r"\b(dspark|dflash|eagle\d?|draft|medusa|mtp|nextn)", re.IGNORECASE)
-_ELSEWHERE = re.compile(r"cpu[- ]?offload|weights? offload|offload\w* (?:of |to )?(?:weights|cpu)|on (?:cpu|ssd|nvme)|gguf|"
-                        r"layer streaming", re.IGNORECASE)
+_ELSEWHERE = re.compile(r"cpu[- ]?offload|weights? offload|offload\w* (?:of |to )?(?:weights|cpu)|on (?:cpu|ssd|nvme)|"
+                        r"gguf|layer streaming", re.IGNORECASE)
 _CONTEXT = re.compile(r"\bdcp ?(\d+)", re.IGNORECASE)
 
 
