@@ -32,7 +32,8 @@ def read(source: str | Path, *, revision: str | None = None, metadata_only: bool
 
     `metadata_only` fetches headers instead of weights from a hub, and leaves the files of a folder unhashed. `cache` is
     where digests and what comes from a hub are kept (default: below $XDG_CACHE_HOME; weights: in the hub's own cache).
-    `again` hashes every file, also one that looks as it did when it was hashed before.
+    `again` reads and hashes every file, also one that looks as it did before; else the tensors of large releases are
+    kept in the cache.
     Raises ReleaseError, UnsafePathError, CardError, HubError, UsageError.
     """
     path = Path(source)
@@ -44,21 +45,23 @@ def read(source: str | Path, *, revision: str | None = None, metadata_only: bool
     if is_card:
         return read_card(path)
     if os.path.isdir(path):
-        release = read_folder(path.resolve(), progress=progress)
+        release = read_folder(path.resolve(), cache=cache, again=again, progress=progress)
     elif not is_local and HUB_ID.fullmatch(str(source)):
-        release = _read_hub(str(source), revision, metadata_only, cache, progress)
+        release = _read_hub(str(source), revision, metadata_only, cache, again, progress)
     else:
         raise ReleaseError(f"not a release folder: {printable(str(source))}",
                            f"give a folder with {config_names()}, a card (*.toml) or a hub id (org/name)")  # fmt: skip
     return release if metadata_only else _with_digests(release, cache, again, progress)
 
 
-def _read_hub(repo: str, revision: str | None, metadata_only: bool, cache: Path | None, progress: Progress) -> Release:
+def _read_hub(repo: str, revision: str | None, metadata_only: bool, cache: Path | None, again: bool,
+              progress: Progress) -> Release:
     from .hub import fetch
 
     copy = fetch(repo, revision=revision, metadata_only=metadata_only, cache=cache, progress=progress)
     published = f"{repo}@{copy.commit}"
-    release = read_folder(copy.folder, name=repo, origin=f"hub:{published}", listing=copy.listing, progress=progress)
+    release = read_folder(copy.folder, name=repo, origin=f"hub:{published}", listing=copy.listing, cache=cache,
+                          again=again, progress=progress)  # fmt: skip
     return msgspec.structs.replace(release, hub=published)
 
 

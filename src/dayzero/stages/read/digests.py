@@ -133,13 +133,13 @@ def digest_paths(paths: Mapping[str, Path], cache: Path | None, progress: Progre
     Raises ReleaseError when a file cannot be read or changes meanwhile.
     """
     store = _Store(cache)
-    keys = {name: _key(path) for name, path in paths.items()}
+    keys = {name: file_state(path) for name, path in paths.items()}
     new = [name for name in paths if again or keys[name] not in store.known]
     meter = Meter("hashing files", sum(paths[name].stat().st_size for name in new), progress)
 
     def one(name: str) -> None:
         digest = _sha256(paths[name], meter)
-        if _key(paths[name]) != keys[name]:
+        if file_state(paths[name]) != keys[name]:
             raise ReleaseError(f"{name} changed while it was read", "wait until it is complete, then try again")
         store.add(keys[name], digest)
 
@@ -154,14 +154,14 @@ def digest_paths(paths: Mapping[str, Path], cache: Path | None, progress: Progre
 def remembered(paths: Mapping[str, Path], cache: Path | None = None) -> frozenset[str]:
     """Names of the files whose digest is known without reading them. Raises ReleaseError."""
     known = _load(cache_folder(cache) / "digests.json")
-    return frozenset(name for name, path in paths.items() if _key(path) in known)
+    return frozenset(name for name, path in paths.items() if file_state(path) in known)
 
 
 _STATE = 5
 """Parts of a key after the path."""
 
 
-def _key(path: Path) -> str:
+def file_state(path: Path) -> str:
     """The file and its state: a write changes the time of change, which no program can set back as it can set the time
     of modification; a file put in its place has another number."""
     try:

@@ -17,7 +17,7 @@ import numpy as np
 from dayzero.errors import ReleaseError, did_you_mean
 from dayzero.schema.release import ITEM_BITS
 
-from .names import Ints, Kind, Rows, refuse_many, split
+from .names import Ints, Kind, Rows, refuse_many, split_all
 
 PREFIX = 8
 """Bytes in front of the header: its length."""
@@ -127,14 +127,14 @@ def rows(header: Header) -> Rows:
     """
     kinds: dict[Kind, int] = {}
     count = len(header.entries)
-    kind, layer, expert, begin, end = ([0] * count for _ in range(5))
+    kind, begin, end = ([0] * count for _ in range(3))
+    patterns, layer, expert = split_all(list(header.entries))
     for row, (tensor, entry) in enumerate(header.entries.items()):
         if entry.dtype is None or entry.shape is None or entry.data_offsets is None:
             raise _broken(header.name, f"tensor {tensor!r} lacks dtype, shape or data_offsets")
         if "{" in tensor and ("{L}" in tensor or "{E}" in tensor):
             raise _broken(header.name, f"tensor {tensor!r} has braces where a number is expected")
-        pattern, layer[row], expert[row] = split(tensor)
-        kind[row] = kinds.setdefault((pattern, entry.dtype, entry.shape), len(kinds))
+        kind[row] = kinds.setdefault((patterns[row], entry.dtype, entry.shape), len(kinds))
         begin[row], end[row] = entry.data_offsets
     refuse_many(len(kinds))
     columns = np.array([kind, layer, expert, begin, end], dtype=np.int64)

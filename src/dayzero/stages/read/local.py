@@ -14,6 +14,7 @@ from .digests import read_manifest
 from .folder import blob_digest, holds_data, list_files, read_config, read_quantization, refuse_pickles, role
 from .headers import read_header, rows
 from .index import Shards, find
+from .kept import Kept, keep, load, place
 from .names import Rows, table
 from .spec import model_spec
 from .threads import each
@@ -42,17 +43,26 @@ class _Shard:
 
 
 def read_folder(root: Path, *, name: str = "", origin: str = "", listing: Mapping[str, Remote] | None = None,
-                progress: Progress = SILENT) -> Release:
+                cache: Path | None = None, again: bool = False, progress: Progress = SILENT) -> Release:
     """The release in the folder `root`, without digests of its files. `listing`: the files as the hub that it came from
-    lists them. Raises ReleaseError, UnsafePathError.
+    lists them. `cache`: where the tensors of large releases are kept; `again`: read them whatever is kept. Raises
+    ReleaseError, UnsafePathError.
     """
     config, config_file = read_config(root)
     sizes = {file: status.st_size for file, status in list_files(root).items()}
-    shards = find(root, sizes)
+    where = place(root, sizes, cache)
+    kept = None if again else load(where)
+    if kept:
+        shards, agrees = Shards(present=kept.tensors.files, missing=(), weight_map=None), True
+        tensors, whole = kept.tensors, kept.whole
+    else:
+        shards = find(root, sizes)
+        tensors, agrees, whole = _read_shards(root, shards, progress)
+        if agrees and not shards.missing:
+            keep(where, Kept(tensors=tensors, whole=whole))
     if not shards.present and not shards.missing:
         refuse_pickles(sizes)
     manifest = read_manifest(root)
-    tensors, agrees, whole = _read_shards(root, shards, progress)
     short, provenance = name or root.name, manifest.provenance if manifest else ""
     return Release(
         name=short, origin=origin or str(root), root=str(root), config=config, tensors=tensors,
@@ -71,7 +81,8 @@ def _read_shards(root: Path, shards: Shards, progress: Progress) -> tuple[Tensor
         path = root / file
         header = read_header(path, file)
         columns = rows(header)
-        agrees = shards.weight_map is None or all(shards.weight_map.get(tensor) == file for tensor in header.entries)
+        agrees = shards.weight_map is None or (
+            [*map(shards.weight_map.get, header.entries)].count(file) == len(header.entries))  # fmt: skip
         whole = header.size == header.data_end and holds_data(path, header.data_start)
         return _Shard(rows=columns, agrees=agrees, whole=whole)
 

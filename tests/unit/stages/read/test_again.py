@@ -48,7 +48,7 @@ def test_a_change_that_keeps_size_and_time_is_seen(tmp_path: Path, monkeypatch: 
 
 def test_force_believes_nothing_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(digests, "_key", lambda path: f"{path}|1|1|1|1|1")  # a disk that keeps no times
+    monkeypatch.setattr(digests, "file_state", lambda path: f"{path}|1|1|1|1|1")  # a disk that keeps no times
     root, target = small_release.write(tmp_path / "small"), tmp_path / "some.toml"
     target.write_text(TARGET)
     write_manifest(root)

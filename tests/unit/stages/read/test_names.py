@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dayzero.errors import ReleaseError
-from dayzero.stages.read.names import Rows, split, table
+from dayzero.stages.read.names import Rows, split, split_all, table
 
 
 @pytest.mark.parametrize(
@@ -75,3 +75,10 @@ def test_a_name_in_two_files_is_an_error_that_names_both() -> None:
     other = rows_of({"layers.1.w": ("F32", (2, 3))})
     with pytest.raises(ReleaseError, match=r"'layers.1.w' is in two files: a and b"):
         table(("a", "b"), [one, other])
+
+
+@given(st.lists(st.from_regex(r"(layers|experts|a|[0-9]{1,20}|x\n|\0)(\.(layers|experts|w|[0-9]{1,20}|x\n|\0)){0,4}",
+                              fullmatch=True), max_size=6))  # fmt: skip
+def test_all_at_once_is_one_by_one(names: list[str]) -> None:
+    patterns, layers, experts = split_all(names)
+    assert list(zip(patterns, layers.tolist(), experts.tolist(), strict=True)) == [split(name) for name in names]
