@@ -4,16 +4,20 @@ and the names that it expects. Works on name patterns; single names are made onl
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 import numpy as np
+import regex
 
 from dayzero.errors import TargetError
 from dayzero.schema import TensorGroup
 
+SECONDS = 0.25
+"""Longest that one match may take; real ones take microseconds."""
 Rows = np.ndarray[Any, np.dtype[np.int64]]
 VERBS = {"strip": "to", "add": "", "prefix": "to", "suffix": "to", "from": "to", "replace": "with", "old": "new"}
 """First word of a rename, and the word of what takes the place of it."""
@@ -98,28 +102,45 @@ def at_end(text: str) -> Form:
 def hit(text: str, form: Form, arrival: Arrival) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """For each row, whether its name is one that the text stands for."""
     if text.startswith("re:"):
-        exact = _given(text)
-        return np.array([bool(exact.match(arrival.name(int(row)))) for row in arrival.rows], dtype=bool)
-    loose, exact = (re.compile(form(expression(text, loose))) for loose in (True, False))
+        given = _given(text)
+        return np.array([_bounded(text, given.match, arrival.name(int(row))) for row in arrival.rows], dtype=bool)
+    loose, exact = (_compiled(form(expression(text, loose))) for loose in (True, False))
     mask = np.zeros(len(arrival.rows), dtype=bool)
-    if not loose.search(arrival.pattern):
+    if not _bounded(text, loose.search, arrival.pattern):
         return mask
     if not re.search(r"\d", text):
         return ~mask
     layers = arrival.group.layer.values[arrival.rows]
     for layer in np.unique(layers):
-        if loose.search(arrival.pattern.replace("{L}", str(layer))):
+        if _bounded(text, loose.search, arrival.pattern.replace("{L}", str(layer))):
             rows = np.flatnonzero(layers == layer)
-            mask[rows] = [bool(exact.search(arrival.name(int(arrival.rows[row])))) for row in rows]
+            mask[rows] = [_bounded(text, exact.search, arrival.name(int(arrival.rows[row]))) for row in rows]
     return mask
 
 
+def _bounded(text: str, match: Callable[..., object], *strings: str) -> Any:
+    """Whether the expression of a text matches, or the text that it makes. Raises TargetError where it takes too long."""
+    try:
+        found = match(*strings, timeout=SECONDS)
+    except TimeoutError:
+        raise TargetError(f"[engine] {text[:80]} takes more than {SECONDS} s to match {strings[-1][:80]}",
+                          "write it without repetitions inside repetitions") from None
+    return found if isinstance(found, str) else found is not None
+
+
 @cache
-def _given(text: str) -> re.Pattern[str]:
+def _compiled(made: str) -> regex.Pattern[str]:
+    return regex.compile(made)
+
+
+@cache
+def _given(text: str) -> regex.Pattern[str]:
     """The regular expression that a text with `re:` in front is. Raises TargetError."""
     try:
-        return re.compile(text[3:])
-    except re.error as error:
+        with warnings.catch_warnings(action="ignore"):
+            re.compile(text[3:])  # what loaders would do: `regex` knows more
+            return regex.compile(text[3:])
+    except (re.error, regex.error, RecursionError, OverflowError, ValueError) as error:
         raise TargetError(f"[engine] {text[:80]} is no regular expression: {error}",
                           "correct it, or write the text without re:") from None
 
@@ -169,8 +190,8 @@ def _applied(arrival: Arrival, old: str, new: str, form: Form) -> list[Arrival]:
     places = {word: rf"\g<{word}>" for word in re.findall(r"\{([A-Za-z_]\w*)\}", old)}
     made = re.sub(r"\{(\w+)\}", lambda found: places.get(found[1], found[0]), new.replace("\\", r"\\"))
     matched, rest = arrival.where(mask), arrival.where(~mask)
-    place = re.compile(form(expression(old, False)))
-    after = [replace(part, pattern=place.sub(made, part.pattern))
+    place = _compiled(form(expression(old, False)))
+    after = [replace(part, pattern=_bounded(old, place.sub, made, part.pattern))
              for part in (_by_number(matched) if re.search(r"\d", old) else [matched])]
     return [*after, rest] if len(rest.rows) else after
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -91,3 +92,24 @@ def test_patterns_and_single_names_agree(layers: list[int], wanted: int) -> None
     text = f"model.layers.{wanted}."
     mask = hit(text, anywhere(text), arrivals([group("model.layers.{L}.norm.weight", layers)])[0])
     assert np.array_equal(mask, np.array(layers) == wanted)
+
+
+@pytest.mark.parametrize(("text", "name"), [
+    ("re:(a+)+$", "a" * 60 + "b"), ("re:(.*)*x", "model." + "b" * 60), ("re:" + "a*" * 30 + "x", "a" * 2000),
+    ("a*" * 30 + "x", "a" * 2000),
+])  # fmt: skip
+def test_no_text_takes_long_to_match(text: str, name: str) -> None:
+    started = time.process_time()
+    for ask in (lambda: hits(text, anywhere, group(name, [-1])),
+                lambda: renamed(arrivals([group(name, [-1])]), [{"from": text, "to": ""}])):
+        try:
+            ask()
+        except TargetError as error:
+            assert "takes more than 0.25 s" in error.message
+    assert time.process_time() - started < 3
+
+
+@pytest.mark.parametrize("text", ["re:[", "re:(?R)", "re:a{99999999999}", "re:(?P<x>"])
+def test_what_is_no_regular_expression(text: str) -> None:
+    with pytest.raises(TargetError, match="is no regular expression"):
+        hits(text, anywhere)
