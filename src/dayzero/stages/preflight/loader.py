@@ -119,7 +119,7 @@ def hit(text: str, form: Form, arrival: Arrival) -> np.ndarray[Any, np.dtype[np.
 
 
 def _bounded(text: str, match: Callable[..., object], *strings: str) -> Any:
-    """Whether the expression of a text matches, or the text that it makes. Raises TargetError where it takes too long."""
+    """Whether the expression of a text matches, or the text that it makes. Raises TargetError if it takes too long."""
     try:
         found = match(*strings, timeout=SECONDS)
     except TimeoutError:
