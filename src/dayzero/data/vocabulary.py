@@ -135,6 +135,8 @@ class Parts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Kinds of attention or of feed-forward block."""
     needs: list[str]
     """Roles joined by `|`, of which one has to be there."""
+    always: list[str] = []
+    """Those of `needs` that every single layer has."""
     gate: str = ""
     """The same, for a block whose activation is one that comes with a gate; empty: none."""
 

@@ -1,10 +1,11 @@
-"""What the model's structure asks for and no tensor is: a whole family that is absent.
+"""What the model's structure asks for and no tensor is: a whole family, or what a layer cannot be without.
 
-What is absent in single layers is seen by its neighbours, see tensors.py.
+Whatever else is absent in few layers is seen by its neighbours, see tensors.py.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -22,7 +23,7 @@ AFTER = "post"
 
 @dataclass(frozen=True)
 class Absent:
-    """One role that nothing has."""
+    """One role that nothing has where it should be."""
 
     role: str
     """The role."""
@@ -32,10 +33,12 @@ class Absent:
     """Tensor patterns at the same place that nothing recognises: it may be one of them."""
     certain: bool
     """False where the strange ones may be a new spelling of it: none of them is nearly one that is known."""
+    layer: int | None = None
+    """The layer that lacks it; None: the model, or all layers of some kinds."""
 
 
 def absent_parts(release: Release) -> Iterator[Absent]:
-    """Everything that is absent as a whole."""
+    """Everything that is absent as a whole, or from a layer that cannot be without it."""
     yield from _outside(release.model)
     yield from _norms(release.model)
     gated = _is_gated(release.config)
@@ -67,26 +70,38 @@ def _norms(model: ModelSpec) -> Iterator[Absent]:
 
 
 def _inside(model: ModelSpec, parts: Parts, gated: bool) -> Iterator[Absent]:
-    """Roles that none of the layers of some kinds has."""
+    """Roles that none, or not every one, of the layers of some kinds has."""
     layers = {index for index in range(len(model.layers)) if _kinds(model, index) & set(parts.kinds)}
     if not layers:
         return
-    roles = {family.role for family in model.families
-             if layers.intersection(family.layers) and len(family.shape) > 1 and _holds_values(family)}
-    needs = [*parts.needs, *([parts.gate] if parts.gate and gated else [])]
+    having: dict[str, set[int]] = defaultdict(set)
+    for family in model.families:
+        if len(family.shape) > 1 and _holds_values(family):
+            having[family.role].update(layers.intersection(family.layers))
     strange = _strange(model, layers, dimensions=2)
-    for need in (need for need in needs if not roles.intersection(need.split("|"))):
-        yield _absent(need, f"all layers with {' or '.join(parts.kinds)}".replace("_", " "), strange)
+    for need in (*parts.needs, *([parts.gate] if parts.gate and gated else [])):
+        there = set[int]().union(*(having[role] for role in need.split("|")))
+        if not there:
+            yield _absent(need, f"all layers with {' or '.join(parts.kinds)}".replace("_", " "), strange)
+        elif need in parts.always and there < layers:
+            yield from _in_some(model, need, sorted(layers - there))
 
 
-def _absent(need: str, where: str, strange: tuple[str, ...]) -> Absent:
+def _in_some(model: ModelSpec, need: str, layers: list[int]) -> Iterator[Absent]:
+    """What only some of the layers lack, though no layer can be without it; but not layers without any tensor."""
+    held = set[int]().union(*(family.layers for family in model.families))
+    for layer in held.intersection(layers):
+        yield _absent(need, f"layer {layer}", _strange(model, {layer}, dimensions=2), layer)
+
+
+def _absent(need: str, where: str, strange: tuple[str, ...], layer: int | None = None) -> Absent:
     """`need`: roles joined by `|`, the first of which gives its name."""
     roles = need.split("|")
     known = [word.strip("*") for role in roles for word in spellings(role)]
     modules = [pattern.removesuffix(".weight").split(".")[-1] for pattern in strange]
     near = any(get_close_matches(module, known, n=1, cutoff=NEAR) for module in modules
                if not any(module in word for word in known))
-    return Absent(roles[0], where, strange, certain=near or not strange)
+    return Absent(roles[0], where, strange, certain=near or not strange, layer=layer)
 
 
 def _kinds(model: ModelSpec, index: int) -> set[str]:

@@ -34,7 +34,8 @@ def weights_missing(case: Case) -> Iterator[Finding]:
     ## What
     The index names a tensor that its shard does not hold; or a layer lacks what nearly all layers of its kind have; or
     an expert lacks a matrix; or no tensor at all is recognised as a part that the model cannot be without: embedding,
-    output head (unless it is tied), norms, the matrices of attention, feed-forward blocks, experts and router. It is a
+    output head (unless it is tied), norms, the matrices of attention, feed-forward blocks, experts and router; what no
+    layer can be without, such as the output projection of its attention, is looked for in every layer. It is a
     warning where tensors at the same place have names that may be a new spelling.
 
     ## Why
@@ -78,8 +79,16 @@ def _not_where_listed(case: Case) -> Iterator[Finding]:
 
 
 def _absent(case: Case) -> Iterator[Finding]:
+    roles = {family.pattern: family.role for family in case.model.families if family.parameters}
+    by_neighbours = {(roles.get(pattern), layer) for pattern in case.patterns.decoder
+                     for layer in case.patterns.lacking_layers(pattern)}
     for part in absent_parts(case.release):
+        if (part.role, part.layer) in by_neighbours:
+            continue
         subject = part.role
+        if part.layer is not None:
+            pattern = next(pattern for pattern in case.patterns.decoder if roles.get(pattern) == part.role)
+            subject = name(pattern, (part.layer, 0))
         named = f"; nothing recognises {', '.join(part.strange[:3])}" if part.strange else ""
         hint = "compare the names of the tensors with those of a model of the same kind" if part.strange else _AGAIN
         if part.role == "head" and not part.strange:
