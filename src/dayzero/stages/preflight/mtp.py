@@ -24,7 +24,7 @@ class Declaration:
         table: Any = case.release.config
         for key in path[:-1]:
             table = table.get(key) if isinstance(table, Mapping) else None
-        stated = table.get(path[-1]) if isinstance(table, Mapping) else None
+        stated = table.get(path[-1]) if path[-1] and isinstance(table, Mapping) else None
         off = isinstance(table, Mapping) and any(table.get(word) is False for word in words.flags["use_mtp"])
         self.key = path[-1] or words.counts["mtp_layers"][0]
         """The key that states it, or would have to."""

@@ -95,3 +95,7 @@ def test_many_stored_layers_take_linear_time(tell: Told) -> None:
     started = time.process_time()
     assert [found.rule for found in tell(tiny.dense_tensors() | many, tiny.CONFIG)] == ["weights-unexpected"]
     assert time.process_time() - started < 4  # a third of a second; ten with one loop inside another
+
+
+def test_a_key_without_a_name_declares_nothing(tell: Told) -> None:
+    assert tell(tiny.dense_tensors(), tiny.CONFIG | {"": 2**40}) == []
