@@ -1,5 +1,5 @@
-"""What has to be true of preflight on any folder and target whatever: findings, or an error of two lines; no more memory
-than there may be, and no file opened that is none of its business.
+"""What has to be true of preflight on any folder and target: findings, or an error of two lines; no more memory than
+there may be, and no file opened that is none of its business.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from dayzero.stages.read import read
 MOST_BYTES = 10**9
 LONGEST = 2000
 """Characters of a message."""
-_ACTS = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork", "socket.connect", "socket.bind", "ctypes.dlopen")
+_ACTS = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork", "socket.connect", "socket.bind",
+         "ctypes.dlopen")
 _TRIES = [sys.executable, "-I", "-c"]
 """How preflight tries whether installed packages have a name: in a process that does not see the release."""
 _OURS = tuple(os.path.realpath(path) for path in {
@@ -101,17 +102,19 @@ def outcome(release: Path, target: Path, cache: Path, *, values: bool = False, p
     result = Outcome()
     before = set(release.parent.rglob("*"))
     beside = (release.parent.parent / "blobs",) if release.parent.name == "snapshots" else ()
-    with WATCH.watching((release, target, cache, *beside)) as seen, warnings.catch_warnings():
+    allowed = (release, target, cache, *beside)
+    with WATCH.watching(allowed) as seen, warnings.catch_warnings():
         try:
             warnings.simplefilter("error")
             _through(release, target, cache, result, values, planned)
         except (DayzeroError, NotPossible) as error:
             result.end = type(error).__name__
             result.problem = _wrong_error(error)
+        except KeyboardInterrupt:
+            raise
         except BaseException as error:  # SystemExit and the like are no better
-            if isinstance(error, KeyboardInterrupt):
-                raise
-            result.problem, result.trace = f"{type(error).__name__}: {str(error)[:300]!r}", traceback.format_exc()[-6000:]
+            result.problem = f"{type(error).__name__}: {str(error)[:300]!r}"
+            result.trace = traceback.format_exc()[-6000:]
     if seen:
         result.problem = f"{seen[0]} (of {len(seen)})"
     if set(release.parent.rglob("*")) - before:

@@ -1,6 +1,6 @@
 """Releases and targets from which fuzzing starts: small ones of many families and formats, whole and right.
 
-A `Draft` is a release folder that has not been written yet, so that it can be changed as structure and not only as bytes.
+A `Draft` is a release folder that has not been written yet: it can be changed as structure and not only as bytes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from dayzero.stages.read import read
 
 CARDS = Path(__file__).parents[2] / "examples" / "cards"
 LAYERS, EXPERTS = 4, 8
-COUNTS = {"num_hidden_layers": LAYERS, "n_routed_experts": EXPERTS, "num_experts": EXPERTS, "num_local_experts": EXPERTS,
+COUNTS = {"num_hidden_layers": LAYERS, "n_routed_experts": EXPERTS, "num_experts": EXPERTS,
+          "num_local_experts": EXPERTS,
           "vocab_size": 512, "num_experts_per_tok": 2, "num_experts_per_token": 2, "n_group": 1, "topk_group": 1,
           "num_expert_group": 1, "first_k_dense_replace": 1, "vt_num_hidden_layers": 2}  # fmt: skip
 CODE = """import os, fla
@@ -95,9 +96,8 @@ def _shrunk(config: Any) -> Any:
 
 def _code(config: dict[str, Any]) -> dict[str, str]:
     targets = config.get("auto_map", {}).values()
-    files = {f"{target.partition('.')[0]}.py": CODE.replace("SomeForCausalLM", target.partition(".")[2])
+    return {f"{target.partition('.')[0]}.py": CODE.replace("SomeForCausalLM", target.partition(".")[2])
              for target in targets}  # fmt: skip
-    return files
 
 
 def _formats() -> Iterator[Draft]:
@@ -107,6 +107,14 @@ def _formats() -> Iterator[Draft]:
         yield Draft(config=copy.deepcopy(quantised.config(stated)), shards=_dealt(rows, 2))
     rows = [[name, dtype, list(shape)] for name, (shape, dtype) in tiny_release.expert_tensors().items()]
     yield Draft(config=copy.deepcopy(tiny_release.EXPERT_CONFIG), shards=_dealt(rows, 3))
+    for other in ("bf16", "f32"):
+        rows = [[name, dtype, list(shape)] for name, (shape, dtype) in quantised.tensors("fp8-block",
+            {"k_proj": other}).items()]
+        stated = {**quantised.FP8,
+                  "modules_to_not_convert": [f"model.layers.{layer}.self_attn.k_proj" for layer in range(3)]}
+        yield Draft(config=copy.deepcopy(quantised.config(stated, rope_parameters={"rope_theta": 5e6},
+                                                          transformers_version="5.20.0")),
+                    shards=_dealt(rows, 2))
     nvfp4 = {"quantization": {"quant_algo": "NVFP4", "group_size": 16, "exclude_modules": ["lm_head"]}}
     rows = [[name, dtype, list(shape)] for name, (shape, dtype) in quantised.tensors("nvfp4").items()]
     yield Draft(config=copy.deepcopy(quantised.config(None)), shards=_dealt(rows, 1),
@@ -123,18 +131,26 @@ def _small() -> Iterator[Draft]:
     yield Draft(config=config, shards=_dealt(rows, 2), files={
         **code, "tokenizer.json": "{}", "dayzero-manifest.json": json.dumps(manifest), "README.md": "some\n"})
     yield Draft(config=dict(small_release.CONFIG), shards={"model.safetensors": rows}, index="none")
-    sparse = {**small_release.CONFIG, "model_type": "deepseek_v32", "n_routed_experts": EXPERTS, "num_experts_per_tok": 2,
-              "moe_intermediate_size": 32, "n_shared_experts": 1, "first_k_dense_replace": 1, "kv_lora_rank": 16, "q_lora_rank": 24,
-              "qk_rope_head_dim": 8, "qk_nope_head_dim": 16, "v_head_dim": 16, "index_topk": 16, "index_head_dim": 16, "index_n_heads": 2,
-              "num_nextn_predict_layers": 1, "rope_interleave": True, "rope_scaling": {"type": "yarn", "factor": 4}, "swiglu_limit": 7.0}
+    sparse = {**small_release.CONFIG, "model_type": "deepseek_v32", "n_routed_experts": EXPERTS,
+              "num_experts_per_tok": 2,
+              "moe_intermediate_size": 32, "n_shared_experts": 1, "first_k_dense_replace": 1, "kv_lora_rank": 16,
+              "q_lora_rank": 24,
+              "qk_rope_head_dim": 8, "qk_nope_head_dim": 16, "v_head_dim": 16, "index_topk": 16, "index_head_dim": 16,
+              "index_n_heads": 2,
+              "num_nextn_predict_layers": 1, "rope_interleave": True, "rope_scaling": {"type": "yarn", "factor": 4},
+              "swiglu_limit": 7.0}
     rows = [row for row in rows if "_proj" not in row[0]]
     for layer in range(4):
         at = f"model.layers.{layer}."
         rows += [[f"{at}mlp.gate.weight", "BF16", [8, 64]], [f"{at}mlp.gate.e_score_correction_bias", "F32", [8]],
-                 [f"{at}self_attn.indexer.wq_b.weight", "F8_E4M3", [32, 24]], [f"{at}self_attn.indexer.wq_b.weight_scale_inv", "F32", [1, 1]],
-                 [f"{at}self_attn.kv_a_proj_with_mqa.weight", "BF16", [24, 64]], [f"{at}self_attn.kv_b_proj.weight", "BF16", [128, 16]],
-                 [f"{at}self_attn.q_a_proj.weight", "BF16", [24, 64]], [f"{at}self_attn.q_b_proj.weight", "BF16", [96, 24]],
-                 [f"{at}self_attn.o_proj.weight", "BF16", [64, 64]], [f"{at}mlp.shared_experts.up_proj.weight", "BF16", [32, 64]]]
+                 [f"{at}self_attn.indexer.wq_b.weight", "F8_E4M3", [32, 24]],
+                 [f"{at}self_attn.indexer.wq_b.weight_scale_inv", "F32", [1, 1]],
+                 [f"{at}self_attn.kv_a_proj_with_mqa.weight", "BF16", [24, 64]],
+                 [f"{at}self_attn.kv_b_proj.weight", "BF16", [128, 16]],
+                 [f"{at}self_attn.q_a_proj.weight", "BF16", [24, 64]],
+                 [f"{at}self_attn.q_b_proj.weight", "BF16", [96, 24]],
+                 [f"{at}self_attn.o_proj.weight", "BF16", [64, 64]],
+                 [f"{at}mlp.shared_experts.up_proj.weight", "BF16", [32, 64]]]
         rows += [[f"{at}mlp.experts.{expert}.{name}.weight", "BF16", shape] for expert in range(8)
                  for name, shape in (("gate_proj", [32, 64]), ("up_proj", [32, 64]), ("down_proj", [64, 32]))]
     rows.append(["model.layers.3.eh_proj.weight", "BF16", [64, 128]])
@@ -165,27 +181,33 @@ def engine_facts(draft: Draft) -> dict[str, list[Any]]:
     return {
         "name": ["vllm", "sglang", "any", "transformers"], "version": ["0.11.0", "main"],
         "schemes": [["bf16"], ["bf16", "f16", "fp8"], ["w8a8", "w4a8", "w4a16", "mxfp4", "mxfp8", "nvfp4"]],
-        "limits": [{"experts": 4}, {"experts": 512, "layers": 2, "hidden_size": 32, "vocab_size": 10}],
+        "limits": [{"experts": 4}, {"layers": 2}, {"experts": 512, "layers": 2, "hidden_size": 32, "vocab_size": 10}],
         "branches": [[{"op": "topk", "when": "tokens > 54272", "needs": "experts power_of_two"}],
                      [{"op": "x", "when": "batch >= 1", "needs": "hidden_size % 128 == 0"}]],
         "kv_replication": [True, False], "redundant_experts": [True, False], "block_padding": [True, False],
         "head_padding": ["none", "multiple_of_tp"], "vision": ["replicated", "split"],
         "fuses": [[["q_proj", "k_proj", "v_proj"], ["gate_proj", "up_proj"]], [["in_proj_qkv", "in_proj_z"]]],
         "fuse_suffixes": [[".weight", ".weight_scale_inv"], [""]],
-        "declares": [[{"name": some, "shape": shape, "dtype": "BF16"}], [{"name": f"{module}.x", "shape": [1], "dtype": "F32"}],
+        "declares": [[{"name": some, "shape": shape, "dtype": "BF16"}],
+                     [{"name": f"{module}.x", "shape": [1], "dtype": "F32"}],
                      [{"name": name, "shape": [3], "dtype": "F32"} for name in names[:40]]],
         "modules": [[module], [name.rpartition(".")[0] for name in names[:60]]],
         "quant_from": ["config", "file"],
-        "renames": [[{"strip": "model."}], [{"strip": "language_model."}, {"prefix": "model."}], [{"from": "mlp", "to": "ffn"}]],
-        "filters": [[{"drop": "model.layers.61."}], [{"drop": some}, {"keep": "model."}]],
+        "renames": [[{"strip": "model."}], [{"strip": "language_model."}, {"prefix": "model."}],
+                    [{"from": "mlp", "to": "ffn"}]],
+        "filters": [[{"drop": "model.layers.61."}], [{"drop": "model.layers.1."}],
+                    [{"drop": some}, {"keep": "model."}]],
         "expects": [["experts.{e}.gate_proj.weight", "experts.{e}.up_proj.weight"], names[:50], [other]],
         "on_unknown": ["error", "skip", "warn"],
-        "config_reads": [{"*": words, "routed_experts": []}, {"attention": [], "rotary": words[:1], "norm": [], "router": []}],
-        "config_defaults": [{"rope_theta": 10000.0}, {word: 1 for word in words}],
-        "rope_layout": [{"attention": "interleaved", "indexer": "half_split"}],
+        "config_reads": [{"*": words, "routed_experts": []}, {"attention": [], "rotary": words[:1], "norm": [],
+                                                              "router": []}],
+        "config_defaults": [{"rope_theta": 10000.0}, dict.fromkeys(words, 1)],
+        "rope_layout": [{"attention": "interleaved", "indexer": "half_split"},
+                        {"attention": "half_split", "indexer": "interleaved"}],
         "param_dtype": [{"e_score_correction_bias": "bf16"}, {some.rpartition(".")[2]: "f16"}],
         "unified_pages": [True, False], "scale_rounding": ["floor", "ceil"], "speculative": ["mtp", "none"],
-        "backends": [[{"name": "a", "op": "fp8", "archs": ["sm90"], "default": True}, {"name": "b", "op": "mxfp4", "archs": ["*"]}]],
+        "backends": [[{"name": "a", "op": "fp8", "archs": ["sm90"], "default": True},
+                      {"name": "b", "op": "mxfp4", "archs": ["*"]}]],
         "fp8_conversion": [True, False], "transformers": ["5.16.1", "4.56.2"],
         "supported_since": [{"llama": "5.11.0", "tiny": "9.0"}],
         "removed_in": [{"transformers.utils.import_utils.is_torch_fx_available": "5.0.0"}],

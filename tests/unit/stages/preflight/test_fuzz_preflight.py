@@ -49,6 +49,7 @@ def test_any_release_and_any_target_end_in_findings_or_two_lines(drafts: tuple[D
         release = Written(copy.deepcopy(drafts[pick % len(drafts)]), drawn).write(case)
         peak_bytes(forget=True)
         before = peak_bytes()
-        found = outcome(release, case / "target.toml", Path(folder, "cache"), values=values, planned=len(drawn) % 4 == 0)
+        found = outcome(release, case / "target.toml", Path(folder, "cache"), values=values,
+                        planned=len(drawn) % 4 == 0)
         assert not found.problem, f"{found.problem}\n{found.trace}"
         assert peak_bytes() - before < MOST_BYTES
