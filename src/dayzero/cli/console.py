@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import NoReturn
 
@@ -25,6 +26,10 @@ class _Printable:
             yield segment if segment.control else Segment(printable(segment.text, keep="\n\t"), segment.style)
 
 
+FILE_COLUMNS = 120
+"""Columns of what goes into a file or a pipe: names of tensors are long, and a break inside one cannot be searched."""
+
+
 class _Hook(RenderHook):
     def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
         return [_Printable(each) for each in renderables]
@@ -35,6 +40,8 @@ class SafeConsole(Console):
 
     def __init__(self, *, stderr: bool = False) -> None:
         super().__init__(stderr=stderr, highlight=False, emoji=False)
+        if not self.is_terminal and "COLUMNS" not in os.environ:
+            self.width = FILE_COLUMNS
         self.push_render_hook(_Hook())
 
     def on_broken_pipe(self) -> NoReturn:
