@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from dayzero.data.engines import NEUTRAL
 from dayzero.data.libraries import removals
@@ -29,10 +29,11 @@ Places = dict[str, list[tuple[str, Need]]]
 
 
 def version_of(text: str | None) -> Version | None:
-    """A version number; None where none is stated or it is a branch, say: then nothing can be compared."""
+    """A version number; None where none is stated, it is a branch, say, or has thousands of digits: then nothing can be
+    compared."""
     try:
         return Version(text) if text else None
-    except InvalidVersion:
+    except ValueError:  # InvalidVersion is one, and so is a number with too many digits
         return None
 
 

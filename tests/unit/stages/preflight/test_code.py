@@ -151,7 +151,8 @@ def test_what_is_not_python(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("wrote", "reads", "severity"), [
     ("5.6.2", "4.57.0", "warning"), ("4.57.0.dev0", "4.51.0", "info"), ("4.57.0.dev0", "4.57.0", None),
-    ("4.44.2", "5.3.0", None), ("5.3.0", None, None), ("unknown", "5.0", None)])
+    ("4.44.2", "5.3.0", None), ("5.3.0", None, None), ("unknown", "5.0", None),
+    ("9" * 5000, "5.0", None)])
 def test_a_config_that_a_newer_library_wrote(tmp_path: Path, wrote: str, reads: str | None,
                                              severity: str | None) -> None:
     found = told(code.transformers_older, tmp_path, {}, engine(transformers=reads), transformers_version=wrote)
