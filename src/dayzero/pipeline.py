@@ -1,6 +1,6 @@
 """The stages in order, and adapt(): read this first.
 
-    target -> read -> preflight -> trace -> plan -> run -> check -> emit -> report
+    read -> target -> preflight -> trace -> plan -> run -> check -> emit -> report
 
 Each stage is a function from nouns to a noun. Its result lies in the run directory as `N-stage.json`, with the digests
 of what it was made from; it is made again only when one of them changed. A stage that cannot run here is recorded as
@@ -23,6 +23,7 @@ from dayzero.data.vocabulary import vocabulary
 from dayzero.errors import DayzeroError, NotPossible, ReleaseError, UsageError, did_you_mean
 from dayzero.job import Job, Options, Stage, make_stage, up_to_date
 from dayzero.progress import SILENT, Progress
+from dayzero.resolve import check_target, read_engine, read_target, resolve_target
 from dayzero.schema import (
     Bundle,
     Findings,
@@ -42,7 +43,6 @@ from dayzero.schema.store import RunDirectory, write_atomic, write_bundle
 
 def _target(job: Job) -> Target:
     from dayzero.backends import measure_host
-    from dayzero.resolve import resolve_target
 
     return resolve_target(job.target, measured=lambda ranks: measure_host(ranks, job.progress))
 
@@ -151,8 +151,6 @@ def _read_identity(job: Job) -> list[Any]:
 def _target_identity(job: Job) -> list[str]:
     """The file, its engine's profile, and the machine: a target may say that this one is to be measured. Raises
     TargetError."""
-    from dayzero.resolve import read_engine, read_target
-
     return [read_target(job.target).decode(errors="replace"), digest(read_engine(job.target)), platform.node(),
             platform.machine(), str(os.cpu_count())]
 
@@ -170,8 +168,8 @@ def _preflight_identity(job: Job) -> list[Any]:
 
 
 STAGES: tuple[Stage, ...] = (
-    Stage(number=0, name="target", noun=Target, make=_target, identity=_target_identity),
     Stage(number=1, name="read", noun=Release, make=_read, identity=_read_identity),
+    Stage(number=0, name="target", noun=Target, make=_target, identity=_target_identity),
     Stage(number=2, name="preflight", noun=Findings, make=_preflight, needs=("read", "target"),
           options=("values", "declared"), identity=_preflight_identity),
     Stage(number=3, name="trace", noun=OpGraph, make=_trace, needs=("read", "target"),
@@ -186,7 +184,8 @@ STAGES: tuple[Stage, ...] = (
     Stage(number=9, name="report", noun=Bundle, make=_report, needs=("read", "target"),
           uses=("preflight", "trace", "plan", "run", "check", "emit"), beside="9-report.html"),
 )
-"""Number 4 is kept for tune."""
+"""In the order in which they are made: a release that cannot be read is refused before a machine is measured, which
+takes half a minute. Numbers name files; 4 is kept for tune."""
 
 
 def stage_named(name: str) -> Stage:
@@ -234,6 +233,7 @@ def advance(job: Job, upto: str | None = None, *, from_stage: str | None = None,
     alone = stage_named(only).name if only else None
     _refuse_absent(job)
     _refuse_unknown_rules(job)
+    check_target(job.target)
     with _held(job):
         for stage in STAGES:
             if stage.name in wanted:

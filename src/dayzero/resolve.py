@@ -53,19 +53,28 @@ def resolve_target(path: Path, *, measured: Callable[[int], Device] | None = Non
 
     Raises TargetError for anything wrong in the file, LayoutError for a layout that does not fit the cluster.
     """
-    request = _parse(path)
-    cluster = _cluster(path, request.cluster, measured)
+    request = check_target(path)
     workload = request.workload or WorkloadRequest()
-    if workload.kind == "train":
-        raise TargetError(f"{path}: training cannot be planned yet", 'set kind = "serve" in [workload]')
     return Target(
-        name=path.stem, cluster=cluster, engine=resolve_engine(request.engine, path.parent),
+        name=path.stem, cluster=_cluster(path, request.cluster, measured),
+        engine=resolve_engine(request.engine, path.parent),
         workload=Workload(
             kind=workload.kind, input_tokens=workload.input_tokens, output_tokens=workload.output_tokens,
             concurrency=workload.concurrency, max_batched_tokens=workload.max_batched_tokens,
             source="target file" if request.workload else DEFAULT_WORKLOAD),
-        layouts=_layouts(request, cluster), partial=request.release.partial,
-        waivers=_waivers(path, request.waivers))
+        layouts=_layouts(request), partial=request.release.partial, waivers=_waivers(path, request.waivers))
+
+
+def check_target(path: Path) -> TargetRequest:
+    """What a file asks for, once everything is right that can be told without measuring. Raises as resolve_target."""
+    request = _parse(path)
+    _stated(path, request.cluster)
+    if request.workload and request.workload.kind == "train":
+        raise TargetError(f"{path}: training cannot be planned yet", 'set kind = "serve" in [workload]')
+    resolve_engine(request.engine, path.parent)
+    _layouts(request)
+    _waivers(path, request.waivers)
+    return request
 
 
 def local_target(layouts: Sequence[Layout], folder: Path) -> Path:
@@ -168,19 +177,25 @@ def _check_numbers(path: Path, request: TargetRequest) -> None:
 
 def _cluster(path: Path, request: ClusterRequest, measured: Callable[[int], Device] | None) -> Cluster:
     network = _link(request.network) if request.network else None
-    if isinstance(request.device, DeviceRequest):
-        chosen = _described(path, request.device)
-    elif request.device != LOCAL:
-        chosen = device(request.device)
-    elif request.nodes != 1:
-        raise TargetError(f'{path}: device = "{LOCAL}" is one machine, but nodes = {request.nodes}', "set nodes = 1")
-    elif measured is None:
-        raise TargetError(f'{path}: device = "{LOCAL}" has to be measured, and nothing here can',
-                          "pass measured=, as `dayzero adapt` does, or describe the device in an inline table")
-    else:
+    chosen = _stated(path, request)
+    if chosen is None:
+        if measured is None:
+            raise TargetError(f'{path}: device = "{LOCAL}" has to be measured, and nothing here can',
+                              "pass measured=, as `dayzero adapt` does, or describe the device in an inline table")
         chosen = measured(request.devices_per_node)
     return Cluster(device=chosen, devices_per_node=request.devices_per_node, nodes=request.nodes,
                    memory_utilization=request.memory_utilization, network=network)
+
+
+def _stated(path: Path, request: ClusterRequest) -> Device | None:
+    """The device that a cluster states; None: this machine, which has to be measured."""
+    if isinstance(request.device, DeviceRequest):
+        return _described(path, request.device)
+    if request.device != LOCAL:
+        return device(request.device)
+    if request.nodes != 1:
+        raise TargetError(f'{path}: device = "{LOCAL}" is one machine, but nodes = {request.nodes}', "set nodes = 1")
+    return None
 
 
 def _described(path: Path, request: DeviceRequest) -> Device:
@@ -217,13 +232,14 @@ def _waivers(path: Path, waivers: list[Waiver]) -> tuple[Waiver, ...]:
     return tuple(waivers)
 
 
-def _layouts(request: TargetRequest, cluster: Cluster) -> tuple[Layout, ...]:
+def _layouts(request: TargetRequest) -> tuple[Layout, ...]:
     """The layouts asked for. One that takes fewer devices is fine if the others can run whole copies of it."""
     asked = request.layout if isinstance(request.layout, list) else [request.layout] if request.layout else []
     layouts = tuple(layout.resolve() for layout in asked)
+    world = request.cluster.devices_per_node * request.cluster.nodes
     for layout in layouts:
-        if cluster.world_size % layout.world_size:
-            layout.check_world(cluster.world_size)
+        if world % layout.world_size:
+            layout.check_world(world)
     if len(set(layouts)) != len(layouts):
         raise LayoutError("the same layout is asked for twice", "keep one of them")
     return layouts

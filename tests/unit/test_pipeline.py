@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from dayzero.errors import DayzeroError, ReleaseError, UsageError
+from dayzero.errors import DayzeroError, LayoutError, ReleaseError, TargetError, UsageError
 from dayzero.job import Job, Options
 from dayzero.pipeline import STAGES, _file_identity, adapt, advance, failed, open_job, results
 from dayzero.schema import Device, Findings, Plan, digest
@@ -36,8 +36,8 @@ def again(job: Job, options: Options | None = None, **stages: object) -> set[str
 
 
 def test_numbers_and_needs_are_in_order() -> None:
-    numbers = [stage.number for stage in STAGES]
-    assert numbers == sorted(set(numbers))
+    numbers = [stage.number for stage in STAGES if stage.name != "target"]
+    assert numbers == sorted(set(numbers)) and 0 not in numbers
     seen: set[str] = set()
     for stage in STAGES:
         assert set(stage.needs) | set(stage.uses) <= seen
@@ -109,6 +109,30 @@ def test_an_absent_release_leaves_nothing(source: str, tmp_path: Path, monkeypat
     with pytest.raises(DayzeroError):
         adapt(source, tmp_path / "here.toml", runs=tmp_path / "a" / "runs")
     assert [path.name for path in tmp_path.iterdir()] == ["here.toml"]
+
+
+@pytest.mark.parametrize("upto", [None, "preflight", "plan"])
+def test_a_release_that_cannot_be_read_is_refused_before_the_machine_is_measured(
+        upto: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def measure(ranks: int, progress: object) -> Device:
+        raise AssertionError("measured")
+
+    monkeypatch.setattr("dayzero.backends.measure_host", measure)
+    (tmp_path / "here.toml").write_text(LOCAL)
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{")
+    with pytest.raises(ReleaseError, match=r"config\.json"):
+        advance(open_job(str(tmp_path / "model"), tmp_path / "here.toml", runs=tmp_path / "runs"), upto)
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("wrong", ["devices = 1", "[layout]\ntp = 3", '[workload]\nkind = "train"',
+                                   '[engine]\nname = "vlm"'])
+def test_a_wrong_target_is_refused_before_anything_is_read(wrong: str, tmp_path: Path) -> None:
+    (tmp_path / "here.toml").write_text(LOCAL + wrong)
+    (tmp_path / "model").mkdir()
+    with pytest.raises((TargetError, LayoutError)):
+        advance(open_job(str(tmp_path / "model"), tmp_path / "here.toml", runs=tmp_path / "runs"))
 
 
 def test_an_absent_reference_is_refused_before_anything_is_made(job: Job) -> None:
