@@ -2,7 +2,7 @@
 
     python benchmarks/bench_facts.py FACTS.csv RELEASES
 
-FACTS.csv: columns model, total_params_b, active_params_b, computed_total_b, in billions; a cell may state several figures
+FACTS.csv: columns model, total_params_b, active_params_b, computed_total_b, in billions; a cell may hold several figures
 that disagree. RELEASES: folders `org__name`. A release is right when its total is within 0.5 % of one of the figures.
 Exit status 1 if one is not, or cannot be read.
 """
@@ -77,7 +77,7 @@ def main() -> int:
     if len(sys.argv) != 3:
         print("skipped: needs FACTS.csv and a folder of releases as arguments")
         return 0
-    rows, folders = list(csv.DictReader(Path(sys.argv[1]).open())), Path(sys.argv[2])
+    rows, folders = list(csv.DictReader(Path(sys.argv[1]).read_text().splitlines())), Path(sys.argv[2])
     print("active: all, without the input embedding, without embedding and head")
     wrong = seen = 0
     for row in rows:

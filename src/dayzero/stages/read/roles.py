@@ -69,9 +69,9 @@ def _form(pattern: str) -> tuple[str, str]:
 
 
 def _scope(segments: tuple[str, ...]) -> str:
-    for segment in segments[:-1]:
+    for at, segment in enumerate(segments, 1):
         for scope, words in vocabulary().scopes.items():
-            if segment in words:
+            if segment in words and (at < len(segments) or scope in TOWERS):
                 return scope
     return ""
 

@@ -76,3 +76,24 @@ def test_a_weight_and_what_belongs_to_it_have_one_stem(end: str, form: str) -> N
     stem = LAYER + "mlp.experts.gate_up_proj"
     found = role_of(stem + end)
     assert (found.form, found.stem, found.name) == (form, stem, "experts.gate_up")
+
+
+@pytest.mark.parametrize(("pattern", "role"), [
+    # names of transformers' models: gemma4, apertus, deepseek_v4, lfm2, jamba, bert, diffllama, llava_next, mistral
+    ("model.layers.{L}.self_attn.q_proj.linear.weight", "attention.q"),
+    ("model.layers.{L}.per_layer_input_gate.weight", "per_layer"),
+    ("model.layers.{L}.mlp.act_fn.alpha_p", "mlp.activation"),
+    ("model.layers.{L}.self_attn.o_a_proj.weight", "attention.o_down"),
+    ("model.layers.{L}.conv.conv.weight", "linear.conv"),
+    ("model.layers.{L}.mamba.x_proj.weight", "linear.step_down"),
+    ("bert.encoder.layer.{L}.intermediate.dense.weight", "mlp.up"),
+    ("bert.encoder.layer.{L}.output.dense.weight", "mlp.down"),
+    ("bert.encoder.layer.{L}.attention.output.dense.weight", "attention.o"),
+    ("model.layers.{L}.self_attn.lambda_q1", "attention.lambda"),
+    ("model.image_newline", "projector"),
+    ("model.multi_modal_projector.weight", "projector"),
+    ("layers.{L}.gate.weight", "router"),
+    ("layers.{L}.mlp.shared_mlp.input_linear.weight", "shared_experts.gate_up"),
+])  # fmt: skip
+def test_roles_of_other_architectures(pattern: str, role: str) -> None:
+    assert role_of(pattern).name == role
