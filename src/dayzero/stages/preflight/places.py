@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import re
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +17,7 @@ _LIMIT = 16 * 2**20
 """Most bytes that are read to find a line."""
 _STRING = r'"(?:[^"\\]|\\.)*+"'
 _TOKEN = re.compile(rf"(?P<key>{_STRING})\s*:|(?P<text>{_STRING})|(?P<open>[{{\[])|(?P<close>[}}\]])", re.DOTALL)
-_NUMBERS = re.compile(r"(?<![^.])([0-9]+|\{[LE]\})(?![^.])")
+_NUMBERS, _MOST_NUMBERS = re.compile(r"(?<![^.])[0-9]{1,18}(?![^.])"), 6
 _HEADER = re.compile(r"^\s*\[{1,2}\s*([\w.]+)\s*\]{1,2}", re.MULTILINE)
 
 
@@ -114,11 +115,12 @@ class Places:
 
     def _tensor(self, subject: str) -> Place | None:
         """The shard of a tensor, of the first one of a pattern, or of the first one of a module."""
-        held = self.release.tensors
-        for group in self._groups.get(_NUMBERS.sub("#", subject), ()):
-            row = _row(group, subject)
-            if row is not None and int(group.file.values[row]) >= 0:
-                return Place(held.files[int(group.file.values[row])])
+        for pattern, layer, expert in _readings(subject):
+            for group in self._groups.get(pattern, ()):
+                named = (group.layer.values == layer) & (group.expert.values == expert)
+                row = 0 if pattern == subject else int(named.argmax())
+                if (pattern == subject or named[row]) and int(group.file.values[row]) >= 0:
+                    return Place(self.release.tensors.files[int(group.file.values[row])])
         return None
 
     def _stated(self, subject: str) -> Place | None:
@@ -148,11 +150,11 @@ class Places:
 
     @cached_property
     def _groups(self) -> dict[str, list[TensorGroup]]:
-        """The tensors, by their names and by those of their modules, numbers left out."""
+        """The tensors, by their patterns and by those of their modules."""
         found: dict[str, list[TensorGroup]] = defaultdict(list)
         for group in self.release.tensors.groups:
             for name in (group.pattern, group.pattern.rpartition(".")[0]):
-                found[_NUMBERS.sub("#", name)].append(group)
+                found[name].append(group)
         return found
 
     @cached_property
@@ -166,22 +168,19 @@ class Places:
         return _text(self.target_file)
 
 
-def _row(group: TensorGroup, subject: str) -> int | None:
-    """The first tensor of a group that a subject names: by name, by pattern, or by the module's name or pattern."""
-    for pattern in (group.pattern, group.pattern.rpartition(".")[0]):
-        if pattern == subject:
-            return 0
-        form = re.escape(pattern)
-        for part in ("layer", "expert"):
-            form = form.replace(rf"\{{{part[0].upper()}\}}", rf"(?P<{part}>[0-9]{{1,18}})", 1)
-        named = re.fullmatch(form, subject) if "{" in pattern else None
-        if named:
-            place = named.groupdict()
-            same = (group.layer.values == int(place.get("layer") or -1)) & (
-                group.expert.values == int(place.get("expert") or -1))
-            if same.any():
-                return int(same.argmax())
-    return None
+def _readings(subject: str) -> Iterator[tuple[str, int, int]]:
+    """(pattern, layer, expert) of all that a subject may name: itself, or with one of its numbers as the layer, one as
+    the expert, or both; -1: none."""
+    yield subject, -1, -1
+    numbers = list(_NUMBERS.finditer(subject))[:_MOST_NUMBERS]
+    for layer in (*numbers, None):
+        for expert in (*numbers, None):
+            chosen = {match.start(): (match, mark) for match, mark in ((layer, "{L}"), (expert, "{E}")) if match}
+            pattern = subject
+            for start, (match, mark) in sorted(chosen.items(), reverse=True):
+                pattern = f"{pattern[:start]}{mark}{pattern[match.end():]}"
+            if chosen and layer is not expert:
+                yield pattern, int(layer[0]) if layer else -1, int(expert[0]) if expert else -1
 
 
 def _text(path: Path) -> str:
