@@ -2,8 +2,8 @@
 
     python benchmarks/bench_facts.py FACTS.csv RELEASES
 
-FACTS.csv: columns model, total_params_b, active_params_b, computed_total_b, in billions; a cell may hold several figures
-that disagree. RELEASES: folders `org__name`. A release is right when its total is within 0.5 % of one of the figures.
+FACTS.csv: columns model, total_params_b, active_params_b, computed_total_b, in billions; a cell may hold several
+figures that disagree. RELEASES: folders `org__name`. A release is right when its total is within 0.5 % of one of them.
 Exit status 1 if one is not, or cannot be read.
 """
 
