@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from tests.support.fuzz_seeds import Draft, engine_facts, tensor_bytes
 
 Change = tuple[Any, ...]
-MOST_PLACES, MOST_DATA = 20_000, 2**22
+MOST_PLACES, MOST_DATA, MOST_TENSORS = 20_000, 2**22, 12_000
 NUMBERS = [0, 1, -1, 2, 3, 7, 8, 128, 1000, 10**5, 10**6, 2**31 - 1, 2**31, 2**32, 2**40, 2**53 + 1, 2**62, 2**63 - 1,
            2**63, 2**64,
            -(2**63), -(2**70), 10**300, 0.0, -0.0, 0.5, 1.5, 1e-300, 1e308, -1e308, float("nan"), float("inf"),
@@ -233,6 +233,8 @@ def change_tensor(draft: Draft, what: str, pick: int, value: Any, alike: bool) -
         return
     chosen = tensors[pick % len(tensors)]
     pattern = re.sub("[0-9]+", "#", str(chosen[0]))
+    if what == "more":  # of one, or there would be millions
+        alike, value = False, min(value, MOST_TENSORS - len(tensors))
     group = [tensor for tensor in tensors if re.sub("[0-9]+", "#", str(tensor[0])) == pattern] if alike else [chosen]
     for tensor in group:
         _change_one(draft, tensor, what, pick, value, tensors)
