@@ -6,7 +6,7 @@ MODEL := demo/SmolLM2-135M
 export HF_HUB_OFFLINE = 1
 export TRANSFORMERS_OFFLINE = 1
 
-.PHONY: demo demo-model test lint bench docs clean
+.PHONY: demo demo-model test lint bench fuzz docs clean
 
 demo: $(VENV)/.demo $(MODEL)/config.json
 	$(BIN)/dayzero adapt $(MODEL) --target examples/targets/local.toml
@@ -22,6 +22,10 @@ lint: $(VENV)/.dev
 
 bench: $(VENV)/.dev $(MODEL)/config.json
 	for file in benchmarks/bench_*.py; do $(BIN)/python $$file || exit 1; done
+
+# Releases and targets that nobody publishes in good faith; ten minutes.
+fuzz: $(VENV)/.dev
+	$(BIN)/python benchmarks/fuzz_preflight.py --minutes 10
 
 # The pages that are written from the code: the command line and the preflight rules.
 docs: $(VENV)/.dev
