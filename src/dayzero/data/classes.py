@@ -37,7 +37,13 @@ class ClassFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Facts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    unlike: list[str]
     classes: list[ClassFacts]
+
+
+@cache
+def _facts() -> _Facts:
+    return msgspec.toml.decode(files("dayzero.data").joinpath("class_facts.toml").read_bytes(), type=_Facts)
 
 
 @cache
@@ -49,5 +55,9 @@ def class_defaults() -> ClassDefaults:
 @cache
 def class_facts() -> dict[str, ClassFacts]:
     """model_type -> what its code has built in."""
-    text = files("dayzero.data").joinpath("class_facts.toml").read_bytes()
-    return {kind: entry for entry in msgspec.toml.decode(text, type=_Facts).classes for kind in entry.model_types}
+    return {kind: entry for entry in _facts().classes for kind in entry.model_types}
+
+
+def unlike() -> list[str]:
+    """Model types whose blocks are not the standard ones."""
+    return _facts().unlike

@@ -51,7 +51,7 @@ class Config:
         self.sources: dict[str, str] = {}
         self.unclear: list[str] = []
         self._tables = language_tables(raw)
-        self._types = _model_types(self._tables)
+        self.model_types = _model_types(self._tables)
         self._beside = beside or {}
 
     def find(self, fact: str) -> tuple[Any, str] | None:
@@ -68,7 +68,7 @@ class Config:
 
     def _default(self, fact: str) -> tuple[Any, str] | None:
         known = class_defaults()
-        for kind in self._types:
+        for kind in self.model_types:
             if kind in class_facts() and fact in (built_in := class_facts()[kind]).facts:
                 value: Any = built_in.facts[fact]
                 same = self.find(value) if isinstance(value, str) else None

@@ -39,7 +39,7 @@ def language_facts(config: Config, embedding: tuple[int, ...] = ()) -> Facts:
             facts[name] = 1
     _attention_defaults(config, facts)
     activation = config.find("activation")
-    if activation and activation[0] in vocabulary().gated.never:
+    if config.flag("ungated") is None and activation and activation[0] in vocabulary().gated.never:
         facts["ungated"] = 1
     if "experts" in facts:
         _expert_defaults(config, facts)

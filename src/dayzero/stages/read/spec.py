@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import msgspec
 
+from dayzero.data.classes import unlike
 from dayzero.placement.split import UNUSED
 from dayzero.schema import Layer, ModelSpec, TensorTable, WeightFamily
 from dayzero.schema.release import ITEM_BITS
@@ -86,6 +87,8 @@ def _estimate(config: Config, facts: Facts) -> tuple[TensorTable, list[str]]:
     architecture = Architecture(config, facts, mixing, feeding)
     builder, problems = standard_tensors(architecture)
     left_out = add_towers(builder, architecture)
+    problems += [f"estimate: the blocks of model type {kind} are not the standard ones; sizes are rough"
+                 for kind in config.model_types if kind in unlike()]  # fmt: skip
     if "mtp_layers" in facts:
         left_out.append(config.sources["mtp_layers"].partition(": ")[2])
     return builder.table(), [*problems, *(f"estimate: what {key} describes is left out" for key in left_out)]

@@ -69,3 +69,19 @@ def test_the_outermost_table_says_whether_the_head_is_tied() -> None:
     config = Config({"tie_word_embeddings": True, "text_config": {"tie_word_embeddings": False}})
     assert config.flag("tied") is True
     assert config.sources["tied"] == "config.json: tie_word_embeddings"
+
+
+def test_an_estimate_of_other_blocks_is_said_to_be_rough() -> None:
+    # LiquidAI/LFM2-1.2B: most layers are short convolutions
+    lfm = {"model_type": "lfm2", "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32}
+    assert "estimate: the blocks of model type lfm2 are not the standard ones; sizes are rough" in (
+        model_spec("lfm2", lfm, NONE).unknowns)  # fmt: skip
+
+
+def test_a_gate_where_the_activation_usually_comes_without() -> None:
+    # microsoft/bitnet-b1.58-2B-4T and nvidia/Nemotron-4-340B: relu2 with a gate, and without
+    relu2 = {"hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4, "vocab_size": 10,
+             "intermediate_size": 100, "hidden_act": "relu2"}  # fmt: skip
+    gated, plain = (model_spec("some", {**relu2, "model_type": kind}, NONE) for kind in ("bitnet", "nemotron"))
+    assert "mlp.gate" in {family.role for family in gated.families}
+    assert "mlp.gate" not in {family.role for family in plain.families}
