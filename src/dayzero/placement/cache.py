@@ -191,14 +191,23 @@ def allocation_of(engine: Engine) -> Allocation | None:
 def allocated_sequence(model: ModelSpec, layout: Layout, layers: range, length: int, step: int,
                        rules: Allocation | None) -> tuple[int, int]:
     """(cache, state) bytes on one rank of the stage that holds `layers`, for one sequence of `length` tokens: whole
-    pages where the engine has unified pages (what they take beyond the states is cache), else the need."""
+    pages where the engine has unified pages (what they take beyond the states is cache), else whole blocks of what it
+    stores for a token; of an engine of which nothing is known the need."""
     cache, state = sequence_bytes(model, layout, layers, length)
     found = kinds(model, layout, rules, layers, "auto") if rules else []
-    pages = pages_of(found, rules) if rules and found else None
-    if pages is None:
+    if not rules or not found:
         return cache, state
-    taken = pages.pages_of(-(-length // layout.cp), step) * pages.page_bytes * pages.group_layers
+    pages, here = pages_of(found, rules), -(-length // layout.cp)
+    if pages is None:
+        return sum(kind.layers * kind.entry * _blocks(kind, here, rules) for kind in found), state
+    taken = pages.pages_of(here, step) * pages.page_bytes * pages.group_layers
     return max(cache, taken - state), state
+
+
+def _blocks(kind: Kind, length: int, rules: Allocation) -> int:
+    """Tokens of the blocks that a sequence takes in a layer."""
+    kept = length if kind.window is None else min(length, kind.window)
+    return ceil(kept / rules.block_tokens) * rules.block_tokens
 
 
 def collective_bytes(layout: Layout, rules: Allocation, device: Device) -> int:

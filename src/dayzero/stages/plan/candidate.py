@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from math import ceil
 
-from dayzero.placement.memory import device_bytes, sequence_bytes, sequences_per_replica, value_bytes
+from dayzero.placement.cache import allocated_sequence, allocation_of
+from dayzero.placement.memory import device_bytes, prefill_tokens, sequences_per_replica, value_bytes
 from dayzero.schema import Candidate, Estimate, Layout, ModelSpec, OpGraph, Target
 
 from .cost import Cost, Costs, Split, pipeline
@@ -65,12 +66,13 @@ class Planner:
         return enough and not self.target.cluster.device.measured
 
     def _room(self, layout: Layout, split: Split, stages: list[dict[str, int]]) -> int:
-        """Sequences of full length that fit, over all replicas: what is left of the fullest stage beside everything
-        that does not grow with them. Where groups of ranks within tp have attention of their own, each of them holds
-        one of as many sequences as there are groups."""
-        length, groups, rooms = self.target.workload.length, layout.tp // layout.attention_degree, []
+        """Sequences of full length that fit, as the engine allocates for them, over all replicas: what is left of the
+        fullest stage beside everything that does not grow with them. Where groups of ranks within tp have attention of
+        their own, each of them holds one of as many sequences as there are groups."""
+        workload, groups, rooms = self.target.workload, layout.tp // layout.attention_degree, []
+        step, rules = prefill_tokens(workload, layout), allocation_of(self.target.engine)
         for stage, (start, stop) in enumerate(split):
-            each = sum(sequence_bytes(self.model, layout, range(start, stop), length))
+            each = sum(allocated_sequence(self.model, layout, range(start, stop), workload.length, step, rules))
             if stop == len(self.model.layers):
                 each += groups * self.model.vocab_size * (value_bytes(self.model) + LOGIT_ITEM)
             growing = ("kv_cache", "state", "logits")
