@@ -24,7 +24,8 @@ def planned(card, root, length, engine="vllm"):
     target = resolve_target(root / "examples" / "targets" / "h200-2x8.toml")
     half = length // 2
     workload = msgspec.structs.replace(target.workload, input_tokens=half, output_tokens=length - half)
-    known = msgspec.structs.replace(target.engine, name=engine)
+    facts = target.engine.facts if engine == "vllm" else msgspec.structs.replace(target.engine.facts, unified_pages=None)
+    known = msgspec.structs.replace(target.engine, name=engine, facts=facts)
     found = plan(card, msgspec.structs.replace(target, layouts=(LAYOUT,), engine=known, workload=workload))
     return found.candidates[0], target.cluster.usable_bytes
 
@@ -55,7 +56,7 @@ def test_short_sequences_are_dearer_than_what_they_need(card, root):
     # states and a few tokens: 32.6 MB on the first stage; with pages 48.7 MB
     assert unknown.max_sequences == room(card, unknown, usable,
                                          lambda latent, linear: linear * 814_080 + latent * 1152 * 256)
-    assert known.max_sequences < 0.7 * unknown.max_sequences
+    assert known.max_sequences < 0.65 * unknown.max_sequences
 
 
 def test_the_card_has_the_layers_that_are_counted_here(card, root):
