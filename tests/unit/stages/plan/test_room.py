@@ -24,7 +24,9 @@ def planned(card, root, length, engine="vllm"):
     target = resolve_target(root / "examples" / "targets" / "h200-2x8.toml")
     half = length // 2
     workload = msgspec.structs.replace(target.workload, input_tokens=half, output_tokens=length - half)
-    facts = target.engine.facts if engine == "vllm" else msgspec.structs.replace(target.engine.facts, unified_pages=None)
+    facts = target.engine.facts
+    if engine != "vllm":
+        facts = msgspec.structs.replace(facts, unified_pages=None)
     known = msgspec.structs.replace(target.engine, name=engine, facts=facts)
     found = plan(card, msgspec.structs.replace(target, layouts=(LAYOUT,), engine=known, workload=workload))
     return found.candidates[0], target.cluster.usable_bytes
