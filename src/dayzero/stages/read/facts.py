@@ -5,7 +5,7 @@ from __future__ import annotations
 from dayzero.data.vocabulary import vocabulary
 from dayzero.errors import ReleaseError
 
-from .config import DEFAULT, Config
+from .config import DEFAULT, LIMITS, Config
 
 Facts = dict[str, int]
 """Dimension by vocabulary name; a dimension that the model does not have is absent."""
@@ -56,7 +56,7 @@ def language_facts(config: Config, embedding: tuple[int, ...] = ()) -> Facts:
 def _layers(config: Config) -> int:
     """Decoder layers; a config that lists them one by one may not count them."""
     stated, listed = config.integer("layers", least=1), config.find("layer_types")
-    if stated is None and listed and isinstance(listed[0], (list, str)) and listed[0]:
+    if stated is None and listed and isinstance(listed[0], (list, str)) and 0 < len(listed[0]) <= LIMITS["layers"]:
         config.note("layers", config.source(listed[1]))
         return len(listed[0])
     return stated or config.size("layers")

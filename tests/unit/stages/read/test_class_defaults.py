@@ -85,3 +85,12 @@ def test_a_gate_where_the_activation_usually_comes_without() -> None:
     gated, plain = (model_spec("some", {**relu2, "model_type": kind}, NONE) for kind in ("bitnet", "nemotron"))
     assert "mlp.gate" in {family.role for family in gated.families}
     assert "mlp.gate" not in {family.role for family in plain.families}
+
+
+def test_layers_that_are_listed_and_not_counted() -> None:
+    # nvidia/Nemotron-H-8B-Base-8K saved by transformers 5: layers_block_type, and no num_hidden_layers
+    listed = {"hidden_size": 64, "num_attention_heads": 4, "vocab_size": 10,
+              "layers_block_type": ["mamba", "attention"]}  # fmt: skip
+    assert [layer.attention for layer in model_spec("some", listed, NONE).layers] == ["linear", "full"]
+    with pytest.raises(ReleaseError, match="num_hidden_layers"):
+        model_spec("some", {**listed, "layers_block_type": ["mamba"] * 100_001}, NONE)
