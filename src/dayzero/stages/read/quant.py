@@ -45,7 +45,7 @@ class Stored:
     def shape(self, stored: tuple[int, ...]) -> tuple[int, ...]:
         """Logical shape, [..., out, in] of a matrix."""
         shape = list(stored)
-        if self.values > 1 and shape:
+        if self.values > 1 and -len(shape) <= self.axis < len(shape):
             shape[self.axis] = int(shape[self.axis] * self.values)
         if self.transposed and len(shape) > 1:
             shape[-1], shape[-2] = shape[-2], shape[-1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dayzero.schema import Column, TensorGroup, TensorTable
+from dayzero.stages.read import quant
 from dayzero.stages.read.families import Dims, Part, parts_of
 
 Stored = dict[str, tuple[str, tuple[int, ...]]]
@@ -141,3 +143,10 @@ def test_floats_that_no_format_names_hold_one_parameter_each(dtype: str, bits: i
     [part] = parts_of(TensorTable(files=(), groups=(group,)), Dims(2, 64, 0, None))
     assert (part.family.scheme, part.family.parameters) == (scheme, 2 * 32 * 64)
     assert part.family.stored_bytes == 2 * 32 * 64 * (bits or 6) // 8
+
+
+@pytest.mark.parametrize("axis", [-2, -1, 0, 1])
+@pytest.mark.parametrize("stored", [(), (8,)])
+def test_a_packed_weight_that_is_no_matrix_has_a_shape(stored: tuple[int, ...], axis: int) -> None:
+    shape = quant.Stored("int4", Fraction(8), axis, transposed=True).shape(stored)
+    assert shape == ((64,) if stored and axis in (-1, 0) else stored)
