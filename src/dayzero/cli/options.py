@@ -32,7 +32,7 @@ Force = Annotated[bool, typer.Option("--force", help="Make the stages again, eve
 Prompts = Annotated[list[str] | None, typer.Option("--prompt", help="Prompt to generate from; may be repeated.")]
 PromptFile = Annotated[Path | None, typer.Option("--prompts", help="File with one prompt a line.")]
 NewTokens = Annotated[int, typer.Option("--max-new-tokens", min=1, help="Tokens to generate for each prompt.")]
-Seed = Annotated[int, typer.Option("--seed", help="Seed of everything random.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, max=2**63 - 1, help="Seed of everything random.")]
 Reference = Annotated[str | None, typer.Option("--reference", help="Release to compare with; default: itself.")]
 MetadataOnly = Annotated[bool, typer.Option("--metadata-only", help="From a hub: headers, no weights.")]
 Revision = Annotated[str | None, typer.Option("--revision", help="Revision of a hub id.")]

@@ -13,7 +13,7 @@ from typing import NoReturn
 from dayzero.errors import StoreError, UsageError
 from dayzero.text import one_line, printable
 
-_SIGNALS = ("SIGTERM", "SIGHUP")
+_SIGNALS = ("SIGTERM", "SIGHUP", "SIGQUIT")
 
 
 class Ended(SystemExit):
@@ -32,7 +32,7 @@ def refuse_undecodable(arguments: Iterable[str]) -> None:
 
 def prepare() -> None:
     """Make output and ending safe: a closed standard stream becomes the null device (else the next file that is opened
-    takes its number), what a stream cannot encode is escaped, SIGTERM and SIGHUP end the command with its clean-up."""
+    takes its number), what a stream cannot encode is escaped, signals that end the command let it clean up."""
     for standard in range(3):
         try:
             os.fstat(standard)

@@ -26,6 +26,7 @@ from dayzero.schema import Noun, from_json, to_json
 from dayzero.schema.store import write_atomic
 
 from .assignment import Assignment, RankResult
+from .space import NO_SPACE
 
 LIMIT = 3600.0
 """Seconds after which a launch counts as hung."""
@@ -55,8 +56,8 @@ def launch(assignment: Assignment, folder: Path, *, limit_s: float = LIMIT, prog
     """Run an assignment; `folder` then holds what its ranks left. Until then, and when it fails, what was there before
     stays there; what a failed launch left is in `folder`-failed until one succeeds.
 
-    Raises NotPossible when the ranks cannot do it, StageError with the end of the log when one dies or when they are
-    not done after `limit_s` seconds.
+    Raises NotPossible when the ranks cannot do it, StoreError when the disk is full, StageError with the end of the log
+    when one dies or when they are not done after `limit_s` seconds.
     """
     work, failed = folder.with_name(f".{folder.name}.part"), folder.with_name(f"{folder.name}-failed")
     try:
@@ -90,6 +91,9 @@ def _launch(assignment: Assignment, folder: Path, limit_s: float, progress: Prog
         _watch(process, folder, assignment, limit_s, progress)
     finally:
         _stop(process, folder, ranks)
+    if process.returncode == NO_SPACE:
+        raise StoreError(f"the disk of {folder.parent} is full: the ranks of {assignment.layout.text} cannot write",
+                         "free some space, or choose another folder with --runs; finished stages are kept")
     found = [_result(folder, rank) for rank in range(ranks)]
     done = tuple(result for result in found if result is not None)
     if refusals := [result.refusal for result in done if result.refusal]:

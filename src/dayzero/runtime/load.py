@@ -17,6 +17,7 @@ from dayzero.errors import NotPossible, ReleaseError
 from dayzero.schema import Layout
 
 from .assignment import DTYPES
+from .library import LIBRARY_ERRORS, auto_class, cause
 from .mesh import distributed_config
 
 _EMPTY_SPLIT = 0.95
@@ -51,10 +52,11 @@ def blueprint(root: Path) -> Blueprint:
     logging.getLogger("transformers").setLevel(logging.WARNING)
     try:
         config = AutoConfig.from_pretrained(root, local_files_only=True, trust_remote_code=False)
+        auto = auto_class(type(config)) or AutoModelForCausalLM  # which says what it can build
         with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
-    except (ValueError, KeyError, ImportError) as error:
-        raise NotPossible(f"transformers cannot build this model: {str(error).splitlines()[0]}",
+            model = auto.from_config(config, trust_remote_code=False)
+    except LIBRARY_ERRORS as error:
+        raise NotPossible(f"transformers cannot build this model: {cause(error)}",
                           "use a version of transformers that supports it") from None
     return Blueprint(config, sum(parameter.numel() for parameter in model.parameters()))
 

@@ -19,6 +19,7 @@ from .gradients import gradients, small_batch
 from .load import Loaded, blueprint, check_split, load
 from .memory import PeakSampler, release_unused
 from .mesh import Mesh
+from .space import saving
 
 Say = Callable[[str], None]
 
@@ -105,14 +106,16 @@ class _Rank:
         self.say(f"dumping {item.dtype}")
         place = self.mesh.place
         path = self.dumps / f"{item.dtype}-rank-{place.rank}.safetensors" if place.first_of_tp else None
-        return dump(loaded.model, self.prompts, path, last_stage=place.stage == place.layout.pp - 1)
+        with saving(self.dumps):
+            return dump(loaded.model, self.prompts, path, last_stage=place.stage == place.layout.pp - 1)
 
     def gradients(self, loaded: Loaded) -> None:
         """Of the batch that all layouts share."""
         self.say("taking gradients")
         batch = small_batch(self.assignment.prompts, self.assignment.gradient_rows)
-        gradients(loaded.model, batch, self.mesh,
-                  self.dumps / f"gradients-rank-{self.mesh.place.rank}.safetensors")
+        with saving(self.dumps):
+            gradients(loaded.model, batch, self.mesh,
+                      self.dumps / f"gradients-rank-{self.mesh.place.rank}.safetensors")
 
     def say(self, text: str) -> None:
         """What is being done now."""

@@ -12,6 +12,7 @@ from dayzero.schema import from_json, to_json
 from dayzero.schema.store import write_atomic
 
 from .assignment import Assignment, RankResult
+from .space import exit_without_space
 
 
 def main(folder: Path) -> None:
@@ -59,4 +60,5 @@ def _redirect(path: Path) -> None:
 
 if __name__ == "__main__":
     die_with_parent()
-    main(Path(sys.argv[1]))
+    with exit_without_space():
+        main(Path(sys.argv[1]))

@@ -12,7 +12,6 @@ from dayzero.errors import NotPossible, ReleaseError, StoreError
 from dayzero.runtime.assignment import Assignment, Pass
 from dayzero.runtime.dumps import Dump, Sketches
 from dayzero.runtime.mesh import Place
-from dayzero.runtime.tokens import Tokens
 from dayzero.schema import Layout
 
 torch = pytest.importorskip("torch")
@@ -40,25 +39,6 @@ def _greedy(model, tokens, count):
         for _ in range(count):
             row.append(int(model(torch.tensor([row])).logits[0, -1].argmax()))
     return row[len(tokens):]
-
-
-def test_tokens_and_back(root: Path) -> None:
-    tokens = Tokens(root)
-    (first, second) = tokens.encode(["Zürich", ""])
-    assert tokens.decode((*first, 1)) == "Zürich" and len(first) == 7 and second == ()
-
-
-def test_a_chat_template_is_used(root: Path) -> None:
-    tokens = Tokens(root)
-    tokens._tokenizer.chat_template = (
-        "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}{{ '!' if add_generation_prompt }}")
-    assert tokens.decode(tokens.encode(["hi"])[0]) == "<user>hi!"
-
-
-def test_no_tokenizer_is_said(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(NotPossible, match="no usable tokenizer"):
-        Tokens(tmp_path)
 
 
 def test_padded_batches_generate_what_single_prompts_do(model) -> None:
@@ -214,7 +194,7 @@ def test_a_dump_of_odd_names_is_damaged(tmp_path: Path, key: str) -> None:
     from safetensors.numpy import save_file
 
     save_file({key: np.ones((2, 2), np.float32)}, tmp_path / "f32-rank-0.safetensors")
-    with pytest.raises(StoreError, match="damaged: .* is no prompt and place"):
+    with pytest.raises(StoreError, match=r"damaged: .* is no prompt and place"):
         Dump(tmp_path, "f32")
 
 

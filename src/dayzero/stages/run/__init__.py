@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from dayzero.schema import Layout, LayoutRun, Plan, Release, RunRecord, Target
 
 from .contract import overview, to_contract
 from .layouts import check_possible, choose
-from .limits import check_length, check_time
+from .limits import check_length, check_seed, check_time, check_tokens
 from .record import environment, layout_run
 
 __all__ = ["FOLDER", "PROMPTS", "overview", "run", "to_contract"]
@@ -43,37 +44,47 @@ def run(release: Release, plan: Plan, target: Target, *, folder: Path, layouts: 
     of each prompt, generates all of them twice with the same seed, dumps every layer's output for `check`, and then
     dumps them in f32 too and takes the gradients of a small batch. Files go to `folder`/6-run/LAYOUT.
 
-    Raises NotPossible when nothing can run here, UsageError for prompts that are too long, LayoutError for a layout
-    that is larger than the cluster, StageError when a rank dies or does not end within `limit_s` seconds.
+    Raises NotPossible when nothing can run here, UsageError for prompts that are empty or too long, ReleaseError for
+    tokens that the model does not have, LayoutError for a layout that is larger than the cluster, StoreError when the
+    disk is full, StageError when a rank dies or does not end within `limit_s` seconds.
     """
     dtype = check_possible(release, target)
+    check_seed(seed)
     chosen, skipped = choose(plan, target, layouts or ())
-    progress.update("reading the tokenizer")
-    tokens = Tokens(str(release.root))
+    _remove_unfinished(folder / FOLDER)
     texts = tuple(prompts or PROMPTS)
-    ids = tokens.encode(texts)
-    widest = -(-target.workload.concurrency // min(layout.dp for layout in chosen))
-    check_length(release.model, ids, max_new_tokens, widest, chosen=bool(prompts) or max_new_tokens > NEW_TOKENS)
-    check_time(release.model, ids, chosen, target, limit_s)
     runs: list[LayoutRun] = []
     facts: dict[str, str] = {}
-    for layout in chosen:
-        assignment = Assignment(
-            root=str(Path(str(release.root)).resolve()), layout=layout, prompts=ids, max_new_tokens=max_new_tokens,
-            passes=(Pass(dtype=dtype, first_tokens=True, generate=_REPEATS, dump=True),
-                    Pass(dtype="f32", gradients=True, dump=dtype != "f32")),
-            batch=-(-target.workload.concurrency // layout.dp), seed=seed, gradient_rows=gradient_rows(chosen))
-        place = f"{FOLDER}/{layout.text.replace('=', '').replace(' ', '-')}"
-        try:
-            launched = launch(assignment, folder / place, limit_s=limit_s, progress=progress)
-        except NotPossible as outcome:
-            skipped[layout.text] = outcome.reason
-            continue
-        runs.append(layout_run(launched, assignment, plan, texts, tokens, dump=f"{place}/dump",
-                               files=kept(folder / place)))
-        facts |= environment(launched)
+    progress.update("reading the tokenizer")
+    with Tokens(str(release.root)) as tokens:
+        ids = tokens.encode(texts)
+        check_tokens(release.model, ids, tokens.ends)
+        widest = -(-target.workload.concurrency // min(layout.dp for layout in chosen))
+        check_length(release.model, ids, max_new_tokens, widest, chosen=bool(prompts) or max_new_tokens > NEW_TOKENS)
+        check_time(release.model, ids, chosen, target, limit_s)
+        for layout in chosen:
+            assignment = Assignment(
+                root=str(Path(str(release.root)).resolve()), layout=layout, prompts=ids, max_new_tokens=max_new_tokens,
+                passes=(Pass(dtype=dtype, first_tokens=True, generate=_REPEATS, dump=True),
+                        Pass(dtype="f32", gradients=True, dump=dtype != "f32")),
+                batch=-(-target.workload.concurrency // layout.dp), seed=seed, gradient_rows=gradient_rows(chosen))
+            place = f"{FOLDER}/{layout.text.replace('=', '').replace(' ', '-')}"
+            try:
+                launched = launch(assignment, folder / place, limit_s=limit_s, progress=progress)
+            except NotPossible as outcome:
+                skipped[layout.text] = outcome.reason
+                continue
+            runs.append(layout_run(launched, assignment, plan, texts, tokens, dump=f"{place}/dump",
+                                   files=kept(folder / place)))
+            facts |= environment(launched)
     if not runs:
         raise NotPossible("; ".join(f"{text}: {reason}" for text, reason in skipped.items()),
                           "choose a layout with --layout")
     facts |= {f"not run: {text}": reason for text, reason in skipped.items()}
     return RunRecord(runs=tuple(runs), prompts=texts, max_new_tokens=max_new_tokens, environment=facts)
+
+
+def _remove_unfinished(folder: Path) -> None:
+    """What launches left that were killed together with the command."""
+    for left in folder.glob(".*.part"):
+        shutil.rmtree(left, ignore_errors=True)

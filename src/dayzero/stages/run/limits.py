@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dayzero.backends import host
-from dayzero.errors import DayzeroError, NotPossible, UsageError
+from dayzero.errors import DayzeroError, NotPossible, ReleaseError, UsageError
 from dayzero.ops import cache_bytes_per_token
 from dayzero.schema import Layout, ModelSpec, Target
 from dayzero.units import format_bytes
@@ -20,6 +20,8 @@ _RANK = 256 << 20
 """Private memory of a rank with its libraries imported, before it loads a weight: 255 MiB with torch 2.13 on Linux."""
 _READINGS = 4
 """How often a run reads each prompt at least: for its first token, twice to generate, and for the dump."""
+MOST_SEED = 2**63 - 1
+"""Random generators take 64 bits, and so does JSON."""
 _FEWEST = 8
 _RANKS_A_CORE = 2
 _HINT = "give shorter prompts with --prompt, or fewer tokens with --max-new-tokens"
@@ -35,6 +37,27 @@ def too_many_ranks(layout: Layout) -> str:
         return (f"{ranks} ranks take {format_bytes(ranks * _RANK)} before they load a weight, "
                 f"and {format_bytes(free)} are free")
     return ""
+
+
+def check_seed(seed: int) -> None:
+    """Raises UsageError for a seed that random generators do not take."""
+    if not 0 <= seed <= MOST_SEED:
+        raise UsageError("the seed is out of range", f"give one from 0 to {MOST_SEED}")
+
+
+def check_tokens(model: ModelSpec, prompts: Sequence[Sequence[int]], ends: object) -> None:
+    """Raises UsageError for a prompt without a token, ReleaseError when the release's tokenizer gives, or its end
+    tokens are (`ends`: null, an id or a list of ids), what is no row of the embedding."""
+    if empty := [number for number, ids in enumerate(prompts, 1) if not ids]:
+        raise UsageError(f"prompt {empty[0]} has no tokens: nothing can follow it", "give another with --prompt")
+    if (largest := max(map(max, prompts))) >= model.vocab_size:
+        raise ReleaseError(f"the tokenizer gives token {largest}, but the model has {model.vocab_size:,} tokens "
+                           "(vocab_size in config.json)", "get tokenizer and config of the same revision")
+    listed = ends if isinstance(ends, list) else [] if ends is None else [ends]
+    for end in listed:
+        if type(end) is not int or not 0 <= end < model.vocab_size:
+            raise ReleaseError(f"eos_token_id holds {end!r}, which is none of the model's {model.vocab_size:,} tokens",
+                               "correct it in generation_config.json, or in config.json where there is none")
 
 
 def check_length(model: ModelSpec, prompts: Sequence[Sequence[int]], max_new_tokens: int, batch: int, *,

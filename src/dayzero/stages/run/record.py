@@ -28,7 +28,7 @@ def layout_run(launched: Launched, assignment: Assignment, plan: Plan, prompts: 
         tokens_per_s=sum(sum(each.step_tokens) / sum(each.step_s) for each in speakers if each.step_s),
         repeat_identical=_same_bits([each.digests for each in passes if each.digests]),
         prompt_tokens=tuple(map(len, assignment.prompts)), dump=dump, kept=files,
-        events=launched.events + _events(passes, plan, assignment))
+        events=launched.events + _events(passes, plan, assignment) + _plain(tokens))
 
 
 def _same_bits(digests: list[tuple[str, ...]]) -> bool:
@@ -55,6 +55,11 @@ def _outputs(speakers: list[PassResult], prompts: tuple[str, ...], tokens: Token
     generated = sorted((output for each in speakers for output in each.outputs), key=lambda output: output.prompt)
     return tuple(Output(prompt=prompts[each.prompt], tokens=each.tokens, text=tokens.decode(each.tokens),
                         finish=each.finish, margins=each.margins) for each in generated)
+
+
+def _plain(tokens: Tokens) -> tuple[str, ...]:
+    """That the chat template was not used."""
+    return (f"prompts are not a user's turn: the chat template refuses them ({tokens.plain})",) if tokens.plain else ()
 
 
 def _events(passes: list[PassResult], plan: Plan, assignment: Assignment) -> tuple[str, ...]:

@@ -12,20 +12,13 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
-from huggingface_hub.errors import StrictDataclassError
 
 from dayzero.errors import NotPossible
+from dayzero.runtime.library import AUTO_CLASSES, LIBRARY_ERRORS, auto_class, cause
 from dayzero.schema import Release
 
-LIBRARY_ERRORS = (
-    RuntimeError, ValueError, TypeError, AttributeError, LookupError, ArithmeticError, ImportError, AssertionError,
-    StrictDataclassError,
-)  # fmt: skip
-"""What somebody else's model code raises on input that it was not written for."""
 NOT_ARCHITECTURE = ("quantization_config", "auto_map", "torch_dtype", "_name_or_path")
 """Config keys that do not change the unquantised architecture, or would run code; `torch_dtype` becomes `dtype`."""
-AUTO_CLASSES = ("AutoModelForCausalLM", "AutoModelForImageTextToText")
-"""What is tried, in this order: a text model, then one with towers whose text part is traced."""
 TOLERANCE = 1e-3
 """Share by which declared parameters may differ from those of the files before it is told."""
 
@@ -78,9 +71,8 @@ def build(release: Release) -> Built:
         with torch.device("meta"):
             model = auto.from_config(config, dtype=_dtype(config, release))
     except LIBRARY_ERRORS as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise NotPossible(
-            f"transformers {transformers.__version__} cannot build {release.name}: {reason}",
+            f"transformers {transformers.__version__} cannot build {release.name}: {cause(error)}",
             "a newer transformers may know this config") from error
     model.eval()
     return Built(model, _source(release, model, inferred))
@@ -124,13 +116,12 @@ def _config_class(release: Release) -> tuple[Any, bool]:
 def _auto_class(config_class: Any, release: Release) -> Any:
     import transformers
 
-    for name in AUTO_CLASSES:
-        auto = getattr(transformers, name)
-        if config_class in auto._model_mapping:
-            return auto
-    raise NotPossible(
-        f"transformers {transformers.__version__} has no generating model for {release.model.model_type!r}",
-        f"dayzero traces what {' or '.join(AUTO_CLASSES)} builds")
+    auto = auto_class(config_class)
+    if auto is None:
+        raise NotPossible(
+            f"transformers {transformers.__version__} has no generating model for {release.model.model_type!r}",
+            f"dayzero traces what {' or '.join(AUTO_CLASSES)} builds")
+    return auto
 
 
 def _dtype(config: Any, release: Release) -> torch.dtype:

@@ -12,6 +12,7 @@ import msgspec
 from dayzero.data.operators import operators
 from dayzero.errors import NotPossible, StageError, UsageError
 from dayzero.progress import SILENT, Progress
+from dayzero.runtime.library import LIBRARY_ERRORS
 from dayzero.schema import OpCall, OpGraph, Phase, Release
 from dayzero.schema.graph import PhaseName
 
@@ -57,7 +58,7 @@ def _run(model: torch.nn.Module, recorder: Recorder, batch: int, tokens: int, co
     """Trace the phases; their totals are still zero."""
     import torch
 
-    from . import capture, construct
+    from . import capture
 
     phases = [_phase("prefill", batch, tokens, 0)]
     with torch.inference_mode(), recorder:
@@ -65,7 +66,7 @@ def _run(model: torch.nn.Module, recorder: Recorder, batch: int, tokens: int, co
         recorder.phase, recorder.tokens = "prefill", batch * tokens
         try:
             out = capture.prefill(model, batch, tokens)
-        except construct.LIBRARY_ERRORS as error:
+        except LIBRARY_ERRORS as error:
             raise StageError(f"prefill cannot be traced: {recorder.describe(error)}",
                              "the model may need more than token ids, or the library's class has a fault",
                              log=str(error)) from error
@@ -76,7 +77,7 @@ def _run(model: torch.nn.Module, recorder: Recorder, batch: int, tokens: int, co
                 out = capture.prefill(model, batch, context)
             recorder.phase, recorder.tokens = "decode", batch
             capture.decode(model, batch, out.past_key_values)
-        except construct.LIBRARY_ERRORS as error:
+        except LIBRARY_ERRORS as error:
             recorder.give_up("decode", error)
             return phases
     return [*phases, _phase("decode", batch, 1, context)]

@@ -8,11 +8,11 @@ import msgspec
 import pytest
 from tests.support import tiny
 
-from dayzero.errors import NotPossible, UsageError
+from dayzero.errors import NotPossible, ReleaseError, UsageError
 from dayzero.schema import Attention, Layout, ModelSpec
 from dayzero.stages.run import limits
 from dayzero.stages.run.layouts import choose
-from dayzero.stages.run.limits import check_length, check_time, least_bytes, too_many_ranks
+from dayzero.stages.run.limits import check_length, check_seed, check_time, check_tokens, least_bytes, too_many_ranks
 
 
 @pytest.fixture
@@ -20,6 +20,34 @@ def model(tmp_path: Path) -> ModelSpec:
     (tmp_path / "config.json").write_text(
         '{"architectures": ["A"], "model_type": "a", "vocab_size": 300, "hidden_size": 64, "num_hidden_layers": 4}')
     return tiny.release(tmp_path).model
+
+
+@pytest.mark.parametrize("seed", [-1, 2**63, 10**23])
+def test_a_seed_that_generators_do_not_take(seed: int) -> None:
+    check_seed(0)
+    check_seed(2**63 - 1)
+    with pytest.raises(UsageError, match="the seed is out of range"):
+        check_seed(seed)
+
+
+def test_a_prompt_without_a_token(model: ModelSpec) -> None:
+    with pytest.raises(UsageError, match="prompt 2 has no tokens"):
+        check_tokens(model, [(1,), ()], 1)
+
+
+def test_a_token_that_the_model_does_not_have(model: ModelSpec) -> None:
+    """Of 300."""
+    check_tokens(model, [(1, 299), (0,)], None)
+    with pytest.raises(ReleaseError, match="token 300, but the model has 300 tokens"):
+        check_tokens(model, [(1,), (300, 2)], None)
+
+
+@pytest.mark.parametrize("ends", ["a", -5, 10**20, [[1]], [1, 300], True, 1.0, {"x": 1}])
+def test_end_tokens_that_are_none(model: ModelSpec, ends: object) -> None:
+    for fine in (None, 0, 299, [1, 2], []):
+        check_tokens(model, [(1,)], fine)
+    with pytest.raises(ReleaseError, match="eos_token_id holds"):
+        check_tokens(model, [(1,)], ends)
 
 
 @pytest.mark.parametrize(("prompt", "new", "fits"), [

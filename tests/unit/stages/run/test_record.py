@@ -19,6 +19,8 @@ from dayzero.stages.run.record import layout_run
 class _Words:
     """Stands for the tokenizer."""
 
+    plain = ""
+
     def decode(self, tokens) -> str:
         return " ".join(map(str, tokens))
 
@@ -37,7 +39,8 @@ def _run(*passes: PassResult, layout: Layout):
     assignment = Assignment(root="r", layout=layout, passes=(Pass(dtype="bf16"),), prompts=((1,), (2,)),
                             max_new_tokens=2, batch=1, seed=3, gradient_rows=2)
     launched = Launched(ranks=ranks, exits=(0,) * len(ranks), threads=1)
-    return layout_run(launched, assignment, tiny.EMPTY_PLAN, ("one", "two"), _Words(), dump="6-run/x/dump", files={"a": "b"})
+    return layout_run(launched, assignment, tiny.EMPTY_PLAN, ("one", "two"), _Words(),
+                      dump="6-run/x/dump", files={"a": "b"})
 
 
 def test_replicas_add_up() -> None:

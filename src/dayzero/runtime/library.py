@@ -1,0 +1,39 @@
+"""The boundary to somebody else's model code: what it raises on files that it was not written for, in one line, and
+which of its classes make a text model. Without torch and transformers until a function is called."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from huggingface_hub.errors import StrictDataclassError
+
+from dayzero.text import one_line
+
+LIBRARY_ERRORS = (
+    RuntimeError, ValueError, TypeError, AttributeError, LookupError, ArithmeticError, ImportError, AssertionError,
+    StrictDataclassError,
+)  # fmt: skip
+"""What the library raises on input that it was not written for. Errors of the system are not among them."""
+AUTO_CLASSES = ("AutoModelForCausalLM", "AutoModelForImageTextToText")
+"""What is tried, in this order: a text model, then one with towers whose text part is used."""
+_SPEAKING = (RuntimeError, ValueError, OSError, ImportError, StrictDataclassError)
+"""Errors whose text says what is wrong without their name."""
+_LENGTH = 300
+
+
+def cause(error: BaseException) -> str:
+    """What an error says, in one line: its first line, and the second when that explains the first."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = " ".join(lines[:2 if lines and lines[0].endswith(":") else 1])
+    name = type(error).__name__
+    if isinstance(error, _SPEAKING) and text:
+        return one_line(text, _LENGTH)
+    return one_line(f"{name}: {text}" if text else name, _LENGTH)
+
+
+def auto_class(config_class: type) -> Any:
+    """The first of AUTO_CLASSES that makes models of a config class; None when none does."""
+    import transformers
+
+    classes = (getattr(transformers, name) for name in AUTO_CLASSES)
+    return next((each for each in classes if config_class in each._model_mapping), None)
