@@ -14,6 +14,9 @@ from dayzero.score import Models, predict_memory, read_points
 
 def main() -> None:
     """One line for each point that has a release, then the errors."""
+    if len(sys.argv) < 3:
+        print("skipped: needs a table of measured points and folders of releases as arguments")
+        return
     rows = read_points(Path(sys.argv[1]))
     weights, tokens, labels = [], [], []
     for one, row in zip(predict_memory(rows, Models([Path(folder) for folder in sys.argv[2:]])), rows, strict=True):

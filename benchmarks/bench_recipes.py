@@ -37,6 +37,9 @@ _RELEASES: dict[Path, Release] = {}
 
 def main() -> None:
     """Check every recipe and print what was refused."""
+    if len(sys.argv) < 3:
+        print("skipped: needs a list of recipes and a folder of releases as arguments")
+        return
     recipes, folder = Path(sys.argv[1]), Path(sys.argv[2])
     models, counted = Models([folder]), Counter[str]()
     for number, line in enumerate(recipes.read_text().splitlines()):
