@@ -59,7 +59,8 @@ def gradients(model: Any, batch: torch.Tensor, mesh: Mesh, path: Path) -> None:
         each.remove()
     if place.first_of_tp and place.replica == 0:
         part = path.with_suffix(".part")
-        save_file(sketches, str(part), metadata={"rows": str(len(batch)), "length": str(batch.shape[1])})
+        # One entry: several are written in an order of chance, and equal runs would leave unequal files.
+        save_file(sketches, str(part), metadata={"rows": str(len(batch))})
         part.replace(path)
 
 

@@ -289,3 +289,10 @@ class Release(Noun, frozen=True, kw_only=True):
     """Folder that holds the files; None: there is none (a card)."""
     hub: str = ""
     """Where it is published: `org/name`, or `org/name@revision` when it was read there; empty: not known."""
+
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """Files of tensors beside those that were read, at the top of the folder; of headers alone none."""
+        read = set(self.tensors.files)
+        return tuple(file.name for file in self.files if read and file.name not in read
+                     and file.name.endswith(".safetensors") and "/" not in file.name)

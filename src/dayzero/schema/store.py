@@ -80,11 +80,16 @@ def write_atomic(path: Path, data: bytes) -> None:
                 os.unlink(temporary)
 
 
+def refuse_link(folder: Path) -> None:
+    """Raise StoreError when a folder of the run directory is a link to another place."""
+    if folder.is_symlink():
+        raise StoreError(f"{folder} is a symbolic link", "remove the link; nothing was written behind it")
+
+
 def write_bundle(folder: Path, files: dict[str, str]) -> None:
     """Write {path: text} below `folder`, each file atomically. Raises StoreError for a path that leaves it, and for a
     folder that is a link to another place."""
-    if folder.is_symlink():
-        raise StoreError(f"{folder} is a symbolic link", "remove the link; nothing was written behind it")
+    refuse_link(folder)
     root = folder.resolve()
     for name, text in files.items():
         path = (folder / name).resolve()

@@ -68,9 +68,16 @@ class Verdict(Noun, frozen=True, kw_only=True):
     reference: str
     """What it was compared with."""
     not_made: dict[str, str] = {}
-    """Comparisons that could not be made, and why."""
+    """Comparisons that could not be made, and why: what they would have shown is not proven."""
+    needless: dict[str, str] = {}
+    """Comparisons that there is nothing to make of, and why: they take nothing from the proof."""
 
     @property
     def passed(self) -> bool:
         """Whether every check passes, and there is one."""
         return bool(self.checks) and all(check.passed for check in self.checks)
+
+    @property
+    def proven(self) -> bool:
+        """Whether every check passes and every comparison was made."""
+        return self.passed and not self.not_made

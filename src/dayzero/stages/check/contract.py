@@ -17,13 +17,13 @@ def to_contract(verdict: Verdict) -> dict[str, Any]:
     """{passed, checks, first_divergence, pattern, suspicion}; the last two are None: patterns are not looked for."""
     first = verdict.first_divergence
     return {
-        "passed": verdict.passed,
+        "passed": verdict.passed, "proven": verdict.proven,
         "checks": [{"name": each.name, "tolerance": each.tolerance, "source": each.source, "observed": each.observed,
                     "passed": each.passed, "detail": each.detail} for each in verdict.checks],
         "first_divergence": first and {"layout": first.layout, "layer": first.layer, "op": None,
                                        "module": first.tensor.rpartition(".")[0] or first.place},
         "pattern": None, "suspicion": None, "reference": verdict.reference,
-        "not_made": verdict.not_made,
+        "not_made": verdict.not_made, "needless": verdict.needless,
     }  # fmt: skip
 
 
@@ -39,9 +39,11 @@ def overview(verdict: Verdict) -> RenderableType:
     where = [Text(f"first divergence: {first.place} with {first.layout}: relative L2 {first.relative_l2:.3g}, "
                   f"{first.before:.3g} just before")] if first else []
     where += [Text(f"its weights differ: {first.tensor}")] if first and first.tensor else []
-    left = [Text(f"not made: {name} ({why})") for name, why in verdict.not_made.items()]
+    left = [Text(f"not made: {name} ({why})") for name, why in (verdict.not_made | verdict.needless).items()]
     done = sum(check.passed for check in verdict.checks)
-    return Group(table, *lines, *where, *left, Text(f"{done} of {len(verdict.checks)} checks pass"))
+    short = (f"; not proven in full: comparisons that were not made: {len(verdict.not_made)}"
+             if verdict.passed and verdict.not_made else "")
+    return Group(table, *lines, *where, *left, Text(f"{done} of {len(verdict.checks)} checks pass{short}"))
 
 
 def _is_layer(check: Check) -> bool:

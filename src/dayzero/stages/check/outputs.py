@@ -5,7 +5,11 @@ from __future__ import annotations
 from math import isfinite
 from pathlib import Path
 
+import numpy as np
+
+from dayzero.errors import StoreError
 from dayzero.runtime.assignment import Generated
+from dayzero.runtime.dumps import AGAIN
 from dayzero.runtime.kept import changed
 from dayzero.runtime.launch import results
 from dayzero.schema import Check, LayoutRun
@@ -62,21 +66,50 @@ def check_agreement(run: LayoutRun, folder: Path) -> list[Check]:
 
 def not_made(run: LayoutRun, folder: Path, *, gradients: bool) -> dict[str, str]:
     """{comparison that was not made: why}."""
-    because = next((event for event in run.events if "no pass in f32" in event), "the run dumped none")
+    because = _without_f32(run) or "the run dumped none"
     found = {}
     if run.dtype != "f32" and not any((folder / run.dump).glob("f32-rank-*.safetensors")):
         found[f"{run.layout.text} in f32: places of the model"] = because
     if not gradients:
         found[f"{run.layout.text}: gradients"] = because
-    if not run.kept:
-        found[f"{run.layout.text}: files as the run wrote them"] = "the record has no digests of them"
     return found
 
 
+def check_logits(truth: Reference) -> Check:
+    """The reference tells tokens apart: any run is as good as a model that gives every token the same logit, or every
+    text the same logits."""
+    logits = [truth.dump.read(prompt, "logits") for prompt in truth.dump.prompts]
+    flat = sum(int((each.max(axis=1) == each.min(axis=1)).sum()) for each in logits)
+    rows = np.concatenate([each.reshape(-1, each.shape[-1]) for each in logits])
+    same = len(rows) > 1 and bool((rows == rows[0]).all())
+    detail = ("all positions of all prompts have the same logits" if same else
+              f"{flat} of {len(rows)} positions have the same logit for every token")
+    return judged("reference: positions whose logits tell nothing", float(len(rows) if same else flat), 0.0,
+                  "a model gives tokens different logits, and other texts other ones", detail)
+
+
 def check_kept(run: LayoutRun, folder: Path) -> list[Check]:
-    """What the run left is what it wrote. No check for a record without digests. Raises StoreError when it is gone."""
-    if not run.kept:
-        return []
+    """What the run left is what it wrote. Raises StoreError when it is gone, or not all of it was recorded."""
+    if absent := sorted(_always_kept(run) - run.kept.keys()):
+        raise StoreError(f"the record of {run.layout.text} has no digest of {absent[0]}", AGAIN)
     odd = changed((folder / run.dump).parent, run.kept)
     return [judged(f"{run.layout.text}: files as the run wrote them", float(len(odd)), 0.0, "SHA-256 of each file",
                    f"changed: {', '.join(odd)}" if odd else f"{len(run.kept)} files")]
+
+
+def _always_kept(run: LayoutRun) -> set[str]:
+    """Files that every run leaves: what it was told, what each rank did, and the dumps of the first rank of each tp
+    group, without those of a pass that did not fit into memory."""
+    speakers = range(0, run.world_size, run.layout.tp)
+    first = range(0, run.layout.tp * run.layout.pp, run.layout.tp)
+    files = {"assignment.json", *(f"rank-{rank}/result.json" for rank in range(run.world_size))}
+    files |= {f"dump/{run.dtype}-rank-{rank}.safetensors" for rank in speakers}
+    if _without_f32(run) is None:
+        files |= {f"dump/gradients-rank-{rank}.safetensors" for rank in first}
+        files |= {f"dump/f32-rank-{rank}.safetensors" for rank in speakers if run.dtype != "f32"}
+    return files
+
+
+def _without_f32(run: LayoutRun) -> str | None:
+    """Why there was no pass in f32; None when there was one."""
+    return next((event for event in run.events if "no pass in f32" in event), None)

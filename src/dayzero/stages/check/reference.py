@@ -105,7 +105,7 @@ class Reference:
 def run_reference(source: Release, record: RunRecord, folder: Path, place: str, *, limit_s: float,
                   progress: Progress) -> Reference:
     """Run it on the very token ids of the record; files go to `folder`/`place`/reference."""
-    asked = _assignment(record.runs[0], folder)
+    asked = assignment_of(record.runs[0], folder)
     sketches = [Sketches(folder / run.dump) for run in record.runs]
     dtype = record.runs[0].dtype
     coarse = "bf16" if dtype == "f32" else dtype
@@ -150,7 +150,7 @@ def _margin_error(same: Dump, truth: Dump) -> float:
                          for prompt in truth.prompts]))
 
 
-def _assignment(run: LayoutRun, folder: Path) -> Assignment:
+def assignment_of(run: LayoutRun, folder: Path) -> Assignment:
     """What the run was told. Raises StoreError when it is gone or damaged."""
     path, again = (folder / run.dump).parent / "assignment.json", "run again with --from run --force"
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -22,8 +23,16 @@ from dayzero.stages.check import check
 from dayzero.stages.check.gradients import check_gradients
 from dayzero.stages.check.layers import comparisons, first_divergence
 from dayzero.stages.check.measure import FAR, Distance
-from dayzero.stages.check.outputs import check_agreement, check_kept, check_repeat, check_tokens, not_made
+from dayzero.stages.check.outputs import (
+    check_agreement,
+    check_kept,
+    check_logits,
+    check_repeat,
+    check_tokens,
+    not_made,
+)
 from dayzero.stages.check.reference import Reference
+from dayzero.stages.read import read
 
 PLACES = ("embedding", "layers.0", "layers.1", "layers.10", "norm", "logits")
 
@@ -193,19 +202,26 @@ def test_what_was_not_compared_is_listed(tmp_path: Path) -> None:
     because = "no pass in f32: the weights take too much"
     run = msgspec.structs.replace(_run("run"), events=("other", because))
     assert not_made(run, tmp_path, gradients=False) == {
-        "pp=2 in f32: places of the model": because, "pp=2: gradients": because,
-        "pp=2: files as the run wrote them": "the record has no digests of them"}
+        "pp=2 in f32: places of the model": because, "pp=2: gradients": because}
     _dump(tmp_path / "run", "f32")
-    assert not_made(msgspec.structs.replace(run, kept={"a": "b"}), tmp_path, gradients=True) == {}
+    assert not_made(run, tmp_path, gradients=True) == {}
+
+
+def _left(folder: Path, run: LayoutRun | None = None, assignment: str = "{}") -> LayoutRun:
+    """All that a run without a pass in f32 leaves, in `folder`/x, and its record."""
+    launch = folder / "x"
+    (launch / "dump").mkdir(parents=True)
+    (launch / "assignment.json").write_text(assignment)
+    for rank in (0, 1):
+        (launch / f"rank-{rank}").mkdir()
+        (launch / f"rank-{rank}" / "result.json").write_text("{}")
+        (launch / "dump" / f"bf16-rank-{rank}.safetensors").write_bytes(b"")
+    _dump(launch / "dump", "bf16")
+    return msgspec.structs.replace(run or _run("x/dump"), kept=kept(launch), events=("no pass in f32: no memory",))
 
 
 def test_files_that_changed_since_the_run(tmp_path: Path) -> None:
-    launch = tmp_path / "x"
-    (launch / "dump").mkdir(parents=True)
-    (launch / "assignment.json").write_text("{}")
-    _dump(launch / "dump", "bf16")
-    run = msgspec.structs.replace(_run("x/dump"), kept=kept(launch))
-    assert list(run.kept) == ["assignment.json", "dump/bf16-rank-0.safetensors"]
+    launch, run = tmp_path / "x", _left(tmp_path)
     assert [check.passed for check in check_kept(run, tmp_path)] == [True]
     _dump(launch / "dump", "f32")                   # a stale one
     _dump(launch / "dump", "bf16", layers_1=1e-6)   # another one
@@ -217,11 +233,58 @@ def test_files_that_changed_since_the_run(tmp_path: Path) -> None:
         check_kept(run, tmp_path)
 
 
+@pytest.mark.parametrize(("change", "absent"), [
+    ({"kept": {}}, "assignment.json"),
+    ({"events": ()}, "dump/f32-rank-0.safetensors"),  # nothing says that there was no pass in f32
+    ({"world_size": 3, "layout": Layout(pp=3)}, "dump/bf16-rank-2.safetensors")])
+def test_a_record_that_leaves_something_out(tmp_path: Path, change: dict[str, object], absent: str) -> None:
+    run = msgspec.structs.replace(_left(tmp_path), **change)
+    with pytest.raises(StoreError, match=absent.replace(".", r"\.")):
+        check_kept(run, tmp_path)
+
+
+def test_ranks_of_a_tp_group_leave_one_dump(tmp_path: Path) -> None:
+    run = _left(tmp_path, _run("x/dump", layout=Layout(tp=2)))
+    (tmp_path / "x" / "dump" / "bf16-rank-1.safetensors").unlink()
+    run = msgspec.structs.replace(run, kept=kept(tmp_path / "x"))
+    assert check_kept(run, tmp_path)[0].passed
+
+
+@pytest.mark.parametrize(("changes", "why"), [({"dtype": "xyz"}, "unknown dtype 'xyz'"),
+                                              ({"dump": "../x/dump"}, "leads to another place"),
+                                              ({"dump": "/x/dump"}, "leads to another place")])
+def test_a_record_that_no_run_wrote(tmp_path: Path, changes: dict[str, str], why: str) -> None:
+    record = RunRecord(runs=(msgspec.structs.replace(_left(tmp_path), **changes),), prompts=("p",), max_new_tokens=3)
+    with pytest.raises(StoreError, match=why):
+        check(_release(tmp_path), record, folder=tmp_path)
+
+
+@pytest.mark.parametrize("link", ["x", "7-check"])
+def test_folders_that_are_links_are_refused(tmp_path: Path, link: str) -> None:
+    run, elsewhere = _left(tmp_path), tmp_path / "elsewhere"
+    (tmp_path / link).rename(elsewhere) if link == "x" else elsewhere.mkdir()
+    (tmp_path / link).symlink_to(elsewhere)
+    with pytest.raises(StoreError, match=r"leads to another place|is a symbolic link"):
+        check(_release(tmp_path), RunRecord(runs=(run,), prompts=("p",), max_new_tokens=3), folder=tmp_path)
+
+
+def test_logits_that_tell_nothing(truth: Reference, tmp_path: Path) -> None:
+    """Those of the fixture are ones: of any model with weights of zero they are alike."""
+    assert not check_logits(truth).passed
+    tensors = {"0/logits": np.eye(3, 4, dtype=np.float32)}
+    (tmp_path / "good").mkdir()
+    save_file(tensors, tmp_path / "good" / "f32-rank-0.safetensors")
+    assert check_logits(dataclasses.replace(truth, dump=Dump(tmp_path / "good", "f32"))).passed
+    tensors["0/logits"][:] = tensors["0/logits"][0]  # every text leads to the same
+    (tmp_path / "same").mkdir()
+    save_file(tensors, tmp_path / "same" / "f32-rank-0.safetensors")
+    found = check_logits(dataclasses.replace(truth, dump=Dump(tmp_path / "same", "f32")))
+    assert not found.passed and found.observed == 3.0
+
+
 @pytest.mark.parametrize("text", ["", '{"root": "r", "layo', "[]", '{"root": 1}'])
 def test_a_damaged_assignment(tmp_path: Path, text: str) -> None:
-    (tmp_path / "x").mkdir()
-    (tmp_path / "x" / "assignment.json").write_text(text)
-    record = RunRecord(runs=(_run("x/dump"),), prompts=("p",), max_new_tokens=3)
+    record = RunRecord(runs=(_left(tmp_path, assignment=text),), prompts=("p",), max_new_tokens=3)
     with pytest.raises(StoreError, match="is damaged"):
         check(_release(tmp_path), record, folder=tmp_path)
 
@@ -258,7 +321,11 @@ def _release(folder: Path, **changes):
 
 def test_dumps_that_are_gone(tmp_path: Path) -> None:
     record = RunRecord(runs=(_run("6-run/pp2/dump"),), prompts=("p",), max_new_tokens=3)
-    with pytest.raises(StoreError, match="dumps of pp=2 are gone"):
+    with pytest.raises(StoreError, match=r"the record of pp=2 has no digest of assignment\.json"):
+        check(_release(tmp_path), record, folder=tmp_path)
+    record = RunRecord(runs=(_left(tmp_path),), prompts=("p",), max_new_tokens=3)
+    shutil.rmtree(tmp_path / "x")
+    with pytest.raises(StoreError, match=r"the run left assignment\.json .* and it is gone"):
         check(_release(tmp_path), record, folder=tmp_path)
 
 
@@ -268,17 +335,23 @@ def test_a_reference_that_cannot_run_here(tmp_path: Path) -> None:
         check(_release(tmp_path, has_weights=False), record, folder=tmp_path)
     assignment = Assignment(root="r", layout=Layout(pp=2), passes=(), prompts=((1,),), max_new_tokens=1, batch=1,
                             seed=0, gradient_rows=2)
-    (tmp_path / "x").mkdir()
-    (tmp_path / "x" / "assignment.json").write_bytes(to_json(assignment))
-    release = _release(tmp_path)
+    run = _left(tmp_path, assignment=to_json(assignment).decode())
+    record, release = RunRecord(runs=(run,), prompts=("p",), max_new_tokens=3), _release(tmp_path)
     huge = msgspec.structs.replace(release.model, parameters=10**13)
     with pytest.raises(NotPossible, match=r"36\.38 TiB in f32"):
         check(msgspec.structs.replace(release, model=huge), record, folder=tmp_path)
 
 
-def test_a_reference_of_another_size_is_a_wrong_request(tmp_path: Path) -> None:
-    ours = tiny.release(tiny.dense(tmp_path / "ours"))
-    theirs = msgspec.structs.replace(ours, model=msgspec.structs.replace(ours.model, hidden_size=1))
-    record = RunRecord(runs=(), prompts=(), max_new_tokens=1)
-    with pytest.raises(UsageError, match=f"another model: hidden size 1 instead of {ours.model.hidden_size}"):
-        check(ours, record, folder=tmp_path, reference=theirs)
+def test_a_reference_of_another_size_fails_without_being_run(tmp_path: Path) -> None:
+    """As when a layer was dropped and the config says so."""
+    ours = read(str(tiny.dense(tmp_path / "ours", num_hidden_layers=3)))
+    theirs = read(str(tiny.dense(tmp_path / "theirs")))
+    assignment = Assignment(root="r", layout=Layout(pp=2), passes=(), prompts=((1,),), max_new_tokens=1, batch=1,
+                            seed=0, gradient_rows=2)
+    run = _left(tmp_path, assignment=to_json(assignment).decode())
+    verdict = check(ours, RunRecord(runs=(run,), prompts=("a",), max_new_tokens=3), folder=tmp_path, reference=theirs)
+    failed = {each.name: each.detail for each in verdict.checks if not each.passed}
+    assert "layers is 3 instead of 4" in failed["config: sizes of the model that are not the reference's"]
+    assert "num_hidden_layers is 3 instead of 4" in failed["config: keys and files that are not the reference's"]
+    assert not verdict.passed and "places of the model, tokens and gradients" in verdict.not_made
+    assert not (tmp_path / "7-check").exists()
