@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from traceback import walk_tb
 from typing import Any
 
 import torch
@@ -47,12 +48,9 @@ class Loaded:
 
 def blueprint(root: Path) -> Blueprint:
     """The whole model on the meta device. Raises NotPossible for a model that transformers has no code for."""
-    from transformers import AutoConfig, AutoModelForCausalLM
-
     logging.getLogger("transformers").setLevel(logging.WARNING)
     try:
-        config = AutoConfig.from_pretrained(root, local_files_only=True, trust_remote_code=False)
-        auto = auto_class(type(config)) or AutoModelForCausalLM  # which says what it can build
+        auto, config = _class_and_config(root)
         with torch.device("meta"):
             model = auto.from_config(config, trust_remote_code=False)
     except LIBRARY_ERRORS as error:
@@ -61,16 +59,28 @@ def blueprint(root: Path) -> Blueprint:
     return Blueprint(config, sum(parameter.numel() for parameter in model.parameters()))
 
 
+def _class_and_config(root: Path) -> tuple[Any, Any]:
+    """The library's class that builds this model, and the model's config. Raises LIBRARY_ERRORS."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.from_pretrained(root, local_files_only=True, trust_remote_code=False)
+    return auto_class(type(config)) or AutoModelForCausalLM, config  # that one says what it can build
+
+
 def load(root: Path, layout: Layout, dtype: str) -> Loaded:
     """The share of the rank that calls; every rank of a replica has to. Raises ReleaseError when the files do not fill
     it: the library would invent the rest."""
-    from transformers import AutoModelForCausalLM, GenerationConfig
+    from transformers import GenerationConfig
 
     started = time.perf_counter()
     options = {"distributed_config": config} if (config := distributed_config(layout)) else {}
-    model, info = AutoModelForCausalLM.from_pretrained(
-        root, dtype=getattr(torch, DTYPES[dtype]), local_files_only=True, use_safetensors=True,
-        trust_remote_code=False, output_loading_info=True, ignore_mismatched_sizes=True, **options)
+    try:
+        model, info = _class_and_config(root)[0].from_pretrained(
+            root, dtype=getattr(torch, DTYPES[dtype]), local_files_only=True, use_safetensors=True,
+            trust_remote_code=False, output_loading_info=True, ignore_mismatched_sizes=True, **options)
+    except RuntimeError as error:
+        refuse_unconverted(error)
+        raise
     unused = check_filled(info)
     model.eval()
     # Only the end tokens: what a release suggests for sampling or penalties has no place in a comparison.
@@ -102,6 +112,19 @@ def check_filled(info: Mapping[str, Any]) -> str:
     if errors := list(info["error_msgs"]):
         raise ReleaseError(f"a tensor cannot be loaded: {str(errors[0]).splitlines()[0]}", hint)
     return beside
+
+
+def refuse_unconverted(error: BaseException) -> None:
+    """Raises ReleaseError when the library could not make some of the model's tensors of those in the files.
+
+    The error itself names none; the library's account of the loading, which it gives only to a logger, does.
+    """
+    accounts = (frame.f_locals.get("loading_info") for frame, _ in walk_tb(error.__traceback__))
+    failures = next((found for each in accounts if (found := getattr(each, "conversion_errors", None))), None)
+    if failures:
+        last = [line for line in str(next(iter(failures.values()))).splitlines() if line.strip()][-2:]
+        raise ReleaseError(f"{_some(sorted(failures))} cannot be made of the tensors in the files: {last[0].strip()}",
+                           "look for tensors of it that are missing or have other shapes") from None
 
 
 def _some(names: list[str]) -> str:

@@ -125,6 +125,13 @@ def test_an_expert_that_lacks_a_matrix_is_refused(tmp_path: Path) -> None:
         load.load(gone, Layout(), "bf16")
 
 
+def test_an_expert_that_lacks_one_of_two_matrices_that_are_joined_is_refused(tmp_path: Path) -> None:
+    root = tiny.experts(tmp_path / "model")
+    gone = _renamed(root, tmp_path / "gone", "model.layers.1.mlp.experts.3.gate_proj.weight", None)
+    with pytest.raises(ReleaseError, match=r"layers.1.mlp.experts.gate_up_proj cannot be made .*: .*size 7 but got"):
+        load.load(gone, Layout(), "bf16")
+
+
 def test_a_tied_head_is_not_missing_and_what_is_left_over_is_told(tmp_path: Path) -> None:
     root = tiny.dense(tmp_path / "model", tie_word_embeddings=True)
     assert load.load(root, Layout(), "bf16").unused == ""
