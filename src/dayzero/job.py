@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from dayzero.errors import NotPossible, StageError, StoreError
 from dayzero.progress import SILENT, Progress
 from dayzero.schema import Layout, digest
-from dayzero.schema.store import Artifact, RunDirectory, Status
+from dayzero.schema.store import Artifact, RunDirectory, Status, refuse_link
 
 T = TypeVar("T")
 
@@ -126,6 +126,8 @@ def make_stage(job: Job, stage: Stage, *, force: bool = False, asked: bool = Tru
     A stage that cannot run, or that ran and failed, is recorded as such. Raises DayzeroError for a wrong request; then
     the run directory holds what it held before.
     """
+    if stage.beside and (beside := job.folder.path / stage.beside).is_dir():
+        refuse_link(beside)
     inputs = stage.inputs(job)
     known = None if force else job.folder.load(stage.number, stage.name)
     if known and up_to_date(known, stage, job, asked=asked):

@@ -200,3 +200,13 @@ def test_what_is_waived_does_not_stop_adapting(job: Job) -> None:
     assert outcome.findings and len(outcome.findings.waived) == 2
     assert "preflight found errors" not in failed(outcome)
     assert "accepted until 2999-01-01: padded" in (job.folder.path / "9-report.html").read_text()
+
+
+@pytest.mark.parametrize("folder", ["6-run", "8-bundle"])
+def test_folders_that_lead_elsewhere_are_refused(job: Job, tmp_path: Path, folder: str) -> None:
+    advance(job, upto="plan")
+    (tmp_path / "elsewhere").mkdir()
+    (job.folder.path / folder).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(DayzeroError, match="is a symbolic link"):
+        again(job)
+    assert list((tmp_path / "elsewhere").iterdir()) == []

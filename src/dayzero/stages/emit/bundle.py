@@ -112,6 +112,7 @@ def _proof(verdict: Verdict | None) -> str:
     if verdict is None:
         return "Not checked by running it: the figures are predictions."
     if verdict.passed:
-        return f"Checked: all {len(verdict.checks)} comparisons with {verdict.reference} pass."
+        left = f"; not proven in full, {len(verdict.not_made)} were not made" if verdict.not_made else ""
+        return f"Checked: all {len(verdict.checks)} comparisons with {verdict.reference} pass{left}."
     failed = sum(not check.passed for check in verdict.checks)
     return f"WARNING: {failed} of {len(verdict.checks)} comparisons with {verdict.reference} fail; do not serve this."

@@ -24,8 +24,9 @@ def manifest(release: Release, target: Target, files: dict[str, str], what: dict
         },
         "target": {"name": target.name, "sha256": digest(target)},
         "checks": None if verdict is None else {
-            "passed": verdict.passed, "reference": verdict.reference, "comparisons": len(verdict.checks),
-            "failed": [check.name for check in verdict.checks if not check.passed]},
+            "passed": verdict.passed, "proven": verdict.proven, "reference": verdict.reference,
+            "comparisons": len(verdict.checks),
+            "failed": [check.name for check in verdict.checks if not check.passed], "not_made": verdict.not_made},
         "files": {name: {"what": what[name], "bytes": len(text.encode()),
                          "sha256": hashlib.sha256(text.encode()).hexdigest()} for name, text in files.items()},
     }  # fmt: skip

@@ -11,6 +11,9 @@ Tone = Literal["good", "warn", "bad", "none"]
 OF_RELEASE = ("file-", "weights-", "scale-", "config-", "quant-config-")
 """What the names of rules begin with that are about the release alone, whatever the layout and the engine."""
 
+_SHOWN = 3
+"""So many of many are named."""
+
 
 class Answer(Noun, frozen=True, kw_only=True):
     """One question with its answer."""
@@ -102,6 +105,26 @@ def _wrong(results: Results) -> str:
     return f"the release itself is not right: {found[0].rule} {found[0].subject}" if found else ""
 
 
+def _gaps(results: Results) -> str:
+    """What checks that pass leave open: comparisons that were not made, errors of the release that the target waives;
+    empty when nothing is."""
+    left = results.verdict.not_made if results.verdict else {}
+    told = [f"{name} ({why})" for name, why in left.items()]
+    more = f"; and {len(told) - _SHOWN} more" if len(told) > _SHOWN else ""
+    made = f"{len(told)} comparison{'s were' if len(told) > 1 else ' was'} not made: {'; '.join(told[:_SHOWN])}{more}"
+    waived = [f"{finding.rule} {finding.subject} is waived" for finding in (
+        results.findings.waived if results.findings else ())
+        if finding.severity == "error" and finding.rule.startswith(OF_RELEASE)]
+    return "; ".join([*([made] if told else []), *waived[:_SHOWN]])
+
+
+def unproven(results: Results) -> str:
+    """Why it is not proven although every check passes; empty when it is, or when a check fails or none was made."""
+    if results.verdict is None or not results.verdict.passed:
+        return ""
+    return _wrong(results) or _gaps(results)
+
+
 def _sentence(results: Results) -> tuple[Tone, str]:
     name, cluster, plan = results.release.name, cluster_text(results.target), results.plan
     if plan is None:
@@ -125,6 +148,8 @@ def _sentence(results: Results) -> tuple[Tone, str]:
     agree = f"{len(verdict.checks)} of {len(verdict.checks)} checks pass against {verdict.reference}"
     if verdict.passed and (wrong := _wrong(results)):
         return "bad", f"{fits} and runs ({ran}), and {agree}, but nothing is proven: {wrong}."
+    if verdict.passed and (gaps := _gaps(results)):
+        return "warn", f"{fits} and runs ({ran}), and {agree}, but it is not proven in full: {gaps}."
     if verdict.passed:
         return "good", (f"{fits}, runs ({ran}), and is proven to be {_compared(results)}: {agree}.")
     first = verdict.first_divergence
@@ -196,7 +221,10 @@ def _proven(results: Results) -> Answer:
     if verdict is None:
         return Answer(question=question, answer="not checked", detail=why_not(results, "check"), tone="none")
     passed, total = sum(check.passed for check in verdict.checks), len(verdict.checks)
+    detail = f"{passed} of {total} checks pass against {verdict.reference}"
     if verdict.passed and (wrong := _wrong(results)):
         return Answer(question=question, answer="no", detail=wrong, tone="bad")
+    if verdict.passed and (gaps := _gaps(results)):
+        return Answer(question=question, answer="not in full", detail=f"{gaps}; {detail}", tone="warn")
     return Answer(question=question, answer="yes" if verdict.passed else "no", tone="good" if verdict.passed else "bad",
-                  detail=f"{passed} of {total} checks pass against {verdict.reference}")
+                  detail=detail)

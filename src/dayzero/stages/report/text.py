@@ -29,8 +29,12 @@ def summary(results: Results) -> RenderableType:
     grid.add_column(overflow="fold")
     for label, text in _lines(results):
         grid.add_row(_printable(Text(label)), _printable(text))
-    verdict = Text.assemble((_VERDICTS[top.tone], _STYLES[top.tone]), "  ", top.text)
+    verdict = Text.assemble((_verdict(results, top.tone), _STYLES[top.tone]), "  ", top.text)
     return Group(Text(), _printable(verdict), Text(), grid)
+
+
+def _verdict(results: Results, tone: str) -> str:
+    return "RUNS, NOT PROVEN IN FULL" if tone == "warn" and results.verdict else _VERDICTS[tone]
 
 
 def release_card(release: Release) -> RenderableType:

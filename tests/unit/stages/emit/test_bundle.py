@@ -23,7 +23,9 @@ def test_files_and_manifest() -> None:
     for name, entry in manifest["files"].items():
         assert entry["sha256"] == hashlib.sha256(bundle.files[name].encode()).hexdigest()
     assert set(manifest["files"]) == set(bundle.files) - {"manifest.json"}
-    assert manifest["checks"] == {"passed": True, "reference": "one process, fp32", "comparisons": 6, "failed": []}
+    assert manifest["checks"] == {
+        "passed": True, "proven": True, "reference": "one process, fp32", "comparisons": 6, "failed": [],
+        "not_made": {}}
     assert manifest["release"]["weight_files"]["model-00002-of-00003.safetensors"]["sha256"] == "2" * 64
     again = emit(results.release, results.plan, results.target, verdict=results.verdict)
     assert again == bundle

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import datetime
+
 import msgspec
 from tests.support.results import adapted, planned, small_verdict, too_large
 
 from dayzero.schema import Finding, Findings, Layout, StageResult
-from dayzero.stages.report.headline import headline
+from dayzero.schema.finding import Waived
+from dayzero.stages.report.headline import headline, unproven
 
 
 def _replaced(results, stage: str, **changes):
@@ -38,6 +41,38 @@ def test_a_release_that_is_not_right_is_not_proven() -> None:
         assert (top.answers[4].answer, top.answers[4].tone) == ("no", "bad")
     for top in (found("shard-heads"), found("weights-missing", "warning")):  # another layout, something to look at
         assert "is proven to be" in top.text and top.answers[4].answer == "yes"
+
+
+def _open(**not_made: str):
+    left = {name.replace("_", " "): why for name, why in not_made.items()}
+    return msgspec.structs.replace(adapted(), verdict=msgspec.structs.replace(small_verdict(), not_made=left))
+
+
+def test_comparisons_that_were_not_made_leave_it_open() -> None:
+    results = _open(gradients="no memory", weights_of_3_tensors="another form")
+    top = headline(results)
+    assert top.tone == "warn" and "is proven" not in top.text
+    assert top.text.endswith(
+        "6 of 6 checks pass against one process, fp32, but it is not proven in full: 2 comparisons were not made: "
+        "gradients (no memory); weights of 3 tensors (another form).")
+    answer = top.answers[4]
+    assert (answer.answer, answer.tone) == ("not in full", "warn") and answer.detail.startswith("2 comparisons were")
+    assert f"{unproven(results)}." in top.text
+    assert "1 comparison was not made: a (b)." in headline(_open(a="b")).text
+    assert unproven(adapted()) == ""
+    harmless = msgspec.structs.replace(small_verdict(), needless={"weights": "the same files"})
+    assert headline(msgspec.structs.replace(adapted(), verdict=harmless)).tone == "good"
+
+
+def test_errors_of_the_release_that_are_waived_leave_it_open() -> None:
+    def waived(rule: str):
+        told = Waived(rule=rule, severity="error", subject="norm.final", message="m", hint="h", reason="r",
+                      expires=datetime.date(2030, 1, 1))
+        return msgspec.structs.replace(adapted(), findings=Findings(findings=(), facts={}, waived=(told,)))
+
+    top = headline(waived("file-unlisted"))
+    assert top.tone == "warn" and "not proven in full: file-unlisted norm.final is waived." in top.text
+    assert headline(waived("shard-heads")).tone == "good"
 
 
 def test_only_published_weights_are_proven_to_be_the_released_model() -> None:

@@ -104,3 +104,10 @@ def test_what_is_waived_is_printed_with_its_reason() -> None:
     text = _printed(summary(results), width=200)
     assert "0 errors, 0 warnings, 0 infos, 1 waived" in text
     assert "waived  shard-heads num_attention_heads: 9 heads on 2 ranks  until 2026-12-31: the engine pads" in text
+
+
+def test_what_is_not_proven_in_full_is_not_called_adapted() -> None:
+    verdict = msgspec.structs.replace(adapted().verdict, not_made={"gradients": "no memory"})
+    text = _printed(summary(msgspec.structs.replace(adapted(), verdict=verdict)), width=400)
+    assert "RUNS, NOT PROVEN IN FULL" in text and "ADAPTED" not in text
+    assert "is it proven  " in text and "not in full" in text
