@@ -57,16 +57,17 @@ def adapt(
 ) -> None:
     """All stages: read, preflight, trace, plan, run, check, emit, report."""
     from dayzero.pipeline import failed, report_path, results
-    from dayzero.stages.report import summary
+    from dayzero.stages.report import summary, unproven
 
     options = options_of(layouts=layouts_of(layout), prompts=prompts_of(prompt, prompts), max_new_tokens=max_new_tokens,
                        seed=seed, reference=reference, metadata_only=metadata_only, revision=revision)
     job = advanced(release, target, runs, options, from_stage=from_stage, only=only, force=force)
     outcome, why = results(job), failed(results(job))
-    proven = outcome.verdict.passed if outcome.verdict else None
+    left = unproven(outcome)
+    proven = outcome.verdict.passed and not left if outcome.verdict else None
     show(lambda: {"run": str(job.folder.path), "adapted": not why, "why_not": why, "proven": proven,
-                  "stages": outcome.stages, "waived": outcome.findings.waived if outcome.findings else (),
-                  "report": str(report_path(job))},
+                  "not_proven": left, "stages": outcome.stages,
+                  "waived": outcome.findings.waived if outcome.findings else (), "report": str(report_path(job))},
          lambda: summary(outcome), as_json)
     console(stderr=True).print(f"report: {report_path(job)}", markup=False, soft_wrap=True)
     finish(bool(why))
