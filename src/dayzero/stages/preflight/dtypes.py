@@ -28,9 +28,9 @@ def weights_dtype(case: Case) -> Iterator[Finding]:
     """A tensor is stored in another dtype than the engine's parameter for it has.
 
     ## What
-    The header's dtype against the one that the engine declares. Integers or 8-bit floats against wider floats are an
-    error: the numbers mean nothing without their scale. A float that loses digits or range is a warning; one that
-    becomes wider is none, nor is another name for the same packed bytes.
+    The header's dtype against the one that the engine declares. Integers or 8-bit floats against wider floats mean
+    nothing without their scale, and a float may lose digits or range. One that becomes wider is not reported, nor is
+    another name for the same packed bytes.
 
     ## Why
     Loaders copy and cast. An integer 37 becomes the weight 37.0.
@@ -76,7 +76,7 @@ def _other_dtype(arrival: Arrival, declared: str) -> Iterator[Finding]:
     for part in ([arrival.where(arrival.rows == row) for row in arrival.rows] if len(arrival.rows) <= MANY
                  else [arrival]):
         yield Finding(
-            rule="weights-dtype", severity="warning" if rounds else "error", subject=part.subject,
+            rule="weights-dtype", severity="error", subject=part.subject,
             message=f"{part.subject} is stored as {file}, and the engine's parameter is {declared}"
                     + (": values are rounded" if rounds else ": its values mean something else there"),
             hint="build the module in the dtype that is stored", facts={"file": file, "declared": declared})

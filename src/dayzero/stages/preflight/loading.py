@@ -163,6 +163,25 @@ def undeclared(found: Loading) -> Iterator[Arrival]:
             yield Arrival(arrival.group, np.array(rows), arrival.pattern)
 
 
+def absent(found: Loading) -> Iterator[Declared]:
+    """Parameters that the engine declares by a full name and that no tensor fills: neither one of that name, in the
+    files or after the renames, nor those of which it is put together."""
+    facts = found.case.target.engine.facts
+    declared = Declarations(facts.declares or [])
+    members = set[str]().union(*(facts.fuses or ()))
+    there, modules = set[str](), set[str]()
+    for arrival in (*arrivals(found.case.release.tensors.groups), *found.arriving):
+        modules.update(_key(part) for part in _ancestors(arrival.pattern))
+        if declared.module_known(arrival.pattern) or members.intersection(arrival.pattern.split(".")):
+            there.update(arrival.name(int(row)) for row in arrival.rows)
+    for name, entry in declared.exact.items():
+        module, _, form = name.rpartition(".")
+        parts = {f"{_module(module)}.{member}.{form}".lstrip(".") for member in members}
+        stacked = any(_key(f"{outer}.0") in modules for outer in (module, _module(module)) if outer)
+        if name not in there and not stacked and not parts & there:
+            yield entry
+
+
 def _is_foreign(name: str, arrival: Arrival, declared: Declarations, containers: set[str]) -> bool:
     """Whether a tensor belongs to a declared module and has no parameter there. Of a module that holds other modules,
     a partial list says nothing but about what a declared parameter's name goes on with, as that of a scale does."""

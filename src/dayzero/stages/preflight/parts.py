@@ -15,6 +15,8 @@ from dayzero.data.vocabulary import Parts, spellings, vocabulary
 from dayzero.schema import ModelSpec, Release, WeightFamily
 
 SHARED = "shared_experts"
+OUTSIDE = "the model"
+"""Where something is absent that is in no layer."""
 NEAR = 0.8
 """Similarity (0 to 1, as difflib counts it) of two spellings of which one is a slip."""
 AFTER = "post"
@@ -51,7 +53,7 @@ def _outside(model: ModelSpec) -> Iterator[Absent]:
     roles = {family.role for family in model.families if _holds_values(family)}
     wanted = ["embedding"] if model.tied_embeddings else ["embedding", "head"]
     strange = _strange(model, None, dimensions=2)
-    yield from (_absent(role, "the model", strange) for role in wanted if role not in roles)
+    yield from (_absent(role, OUTSIDE, strange) for role in wanted if role not in roles)
 
 
 def _norms(model: ModelSpec) -> Iterator[Absent]:
@@ -60,7 +62,7 @@ def _norms(model: ModelSpec) -> Iterator[Absent]:
     final = any(family.role in ("norm.final", "embedding.norm") for family in vectors)  # some name it for the embedding
     norms = [family for family in vectors if family.role == "norm" and family.layers]
     if norms and not final:
-        yield _absent("norm.final", "the model", _strange(model, None, dimensions=1))
+        yield _absent("norm.final", OUTSIDE, _strange(model, None, dimensions=1))
     names = {family.pattern.split(".")[-2] for family in norms if family.shape == (model.hidden_size,)}
     strange = _strange(model, set(range(len(model.layers))), dimensions=1, width=model.hidden_size)
     only_after = len(names) == 1 and all(name.startswith(AFTER) for name in names)

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 
 import msgspec
 
+from dayzero.data.vocabulary import spellings
 from dayzero.schema import Finding, WeightFamily
 
 from .library import misshapen
-from .parts import absent_parts
+from .loading import absent, loading
+from .parts import OUTSIDE, absent_parts
 from .rule import Case, rule
 from .tensors import Place, name
 
@@ -32,11 +34,12 @@ def weights_missing(case: Case) -> Iterator[Finding]:
     """A tensor that the model's structure asks for is in no file.
 
     ## What
-    The index names a tensor that its shard does not hold; or a layer lacks what nearly all layers of its kind have; or
-    an expert lacks a matrix; or no tensor at all is recognised as a part that the model cannot be without: embedding,
-    output head (unless it is tied), norms, the matrices of attention, feed-forward blocks, experts and router; what no
-    layer can be without, such as the output projection of its attention, is looked for in every layer. It is a
-    warning where tensors at the same place have names that may be a new spelling.
+    The index names a tensor that its shard does not hold; or the engine declares a parameter (`declares`) that no
+    tensor fills; or a layer lacks what nearly all layers of its kind have; or an expert lacks a matrix; or no tensor
+    at all is recognised as a part that the model cannot be without: embedding, output head (unless it is tied), norms,
+    the matrices of attention, feed-forward blocks, experts and router; what no layer can be without, such as the
+    output projection of its attention, is looked for in every layer. It is a warning where tensors at the same place
+    have names that may be a new spelling.
 
     ## Why
     Engines fill what is missing with zeros or random values, with no more than a warning among thousands of lines.
@@ -50,6 +53,7 @@ def weights_missing(case: Case) -> Iterator[Finding]:
     if not case.has_tensors:
         return
     yield from _not_where_listed(case)
+    yield from _not_where_declared(case)
     if case.target.partial or case.release.missing_shards:
         return
     yield from _absent(case)
@@ -78,6 +82,17 @@ def _not_where_listed(case: Case) -> Iterator[Finding]:
             yield _missing(tensor, f"the index lists {tensor} in {file}, which does not hold it", file=file)
 
 
+def _not_where_declared(case: Case) -> Iterator[Finding]:
+    """Parameters that the engine declares and nothing fills; those of prediction layers are the rules' about them."""
+    listed, last = case.release.index or {}, len(case.model.layers)
+    for entry in absent(loading(case)) if case.target.engine.facts.declares else ():
+        layer = next((int(segment) for segment in entry.name.split(".") if segment.isdecimal()), -1)
+        tied = case.model.tied_embeddings and entry.name.removesuffix(".weight").split(".")[-1] in spellings("head")
+        if entry.name not in listed and layer < last and not tied:
+            yield _missing(entry.name, f"the engine declares {entry.name}, and no file holds anything for it",
+                           declared=list(entry.shape))
+
+
 def _absent(case: Case) -> Iterator[Finding]:
     roles = {family.pattern: family.role for family in case.model.families if family.parameters}
     by_neighbours = {(roles.get(pattern), layer) for pattern in case.patterns.decoder
@@ -85,7 +100,7 @@ def _absent(case: Case) -> Iterator[Finding]:
     for part in absent_parts(case.release):
         if (part.role, part.layer) in by_neighbours:
             continue
-        subject = part.role
+        subject = _usual_name(case, part.role) if part.where == OUTSIDE else part.role
         if part.layer is not None:
             pattern = next(pattern for pattern in case.patterns.decoder if roles.get(pattern) == part.role)
             subject = name(pattern, (part.layer, 0))
@@ -94,8 +109,15 @@ def _absent(case: Case) -> Iterator[Finding]:
         if part.role == "head" and not part.strange:
             hint = "set tie_word_embeddings in the config, or fetch the shards again"
         finding = _missing(subject, f"no tensor of {part.where} is recognised as {part.role}{named}", hint,
-                           unrecognised=list(part.strange))
+                           unrecognised=list(part.strange), role=part.role)
         yield finding if part.certain else msgspec.structs.replace(finding, severity="warning")
+
+
+def _usual_name(case: Case, role: str) -> str:
+    """Name that a tensor outside of the layers would have: beside them in the decoder, a head next to the decoder."""
+    word = spellings(role)[0].strip("*")
+    within = case.patterns.decoder[0].partition("{L}")[0].split(".")[:-2] if case.patterns.decoder else []
+    return ".".join([*(within[:-1] if role == "head" else within), word, "weight"])
 
 
 @rule("weights-shape")

@@ -124,3 +124,19 @@ def test_a_fused_parameter_of_which_a_part_is_missing(tell: Told) -> None:
 def test_decoder_layers_beyond_those_of_the_config(tell: Told) -> None:
     more = {f"model.layers.12.{name}": ((64,), "BF16") for name in ("input_layernorm.weight",)}
     assert heard(tell(tiny.dense_tensors() | more)) == [("weights-unexpected", "error", "model.layers.12")]
+
+
+@pytest.mark.parametrize(("declares", "facts", "missing"), [
+    ({Q: ([144, 64], "BF16"), "model.layers.4.self_attn.q_norm.weight": ([16], "BF16")}, {},
+     ["model.layers.4.self_attn.q_norm.weight"]),
+    ({"layers.4.self_attn.q_proj.weight": ([144, 64], "BF16")}, {"renames": [{"strip": "model."}]}, []),
+    ({"model.layers.4.self_attn.qkv_proj.weight": ([240, 64], "BF16")}, {"fuses": [["q_proj", "k_proj"]]}, []),
+    ({"model.layers.4.mlp.experts.w13_weight": ([4, 192, 64], "BF16")}, {}, []),  # stacked from one for each expert
+    ({"model.layers.12.eh_proj.weight": ([64, 128], "BF16")}, {}, []),  # a rule of its own: mtp-absent
+    ({"lm_head.weight": ([128, 64], "BF16")}, {}, []),  # tied
+])
+def test_what_an_engine_declares_and_a_sample_lacks(tmp_path: Path, declares: dict[str, tuple[list[int], str]],
+                                                    facts: dict[str, object], missing: list[str]) -> None:
+    tensors = {Q: ((144, 64), "BF16"), "model.layers.4.mlp.experts.0.up_proj.weight": ((96, 64), "BF16")}
+    found = teller(tmp_path, "weights-missing")(tensors, partial=True, declares=declares, **facts)
+    assert [finding.subject for finding in found] == missing

@@ -70,9 +70,9 @@ def _without(tensors: tiny.Tensors, part: str, new: str | None = None) -> tiny.T
 
 
 @pytest.mark.parametrize(("part", "role"), [
-    ("model.norm", "norm.final"), ("model.embed_tokens", "embedding"), ("input_layernorm", "norm"),
-    ("q_proj", "attention.q"), ("k_proj", "attention.k"), ("v_proj", "attention.v"), ("o_proj", "attention.o"),
-    ("gate_proj", "mlp.gate"), ("up_proj", "mlp.up"), ("down_proj", "mlp.down")])
+    ("model.norm", "model.norm.weight"), ("model.embed_tokens", "model.embed_tokens.weight"),
+    ("input_layernorm", "norm"), ("q_proj", "attention.q"), ("k_proj", "attention.k"), ("v_proj", "attention.v"),
+    ("o_proj", "attention.o"), ("gate_proj", "mlp.gate"), ("up_proj", "mlp.up"), ("down_proj", "mlp.down")])
 def test_a_family_that_no_layer_has(check, part: str, role: str) -> None:
     config = {**tiny.CONFIG, "hidden_act": "silu"}
     assert told(check(tiny.dense_tensors(), config)) == set()
@@ -93,8 +93,8 @@ def test_a_block_need_not_have_a_gate(check) -> None:
 
 
 @pytest.mark.parametrize(("old", "new", "severity", "role"), [
-    ("model.norm", "model.nrm", "error", "norm.final"), ("q_proj", "qq_proj", "error", "attention.q"),
-    ("q_proj", "seeker", "warning", "attention.q"), ("model.norm", "model.calm", "warning", "norm.final"),
+    ("model.norm", "model.nrm", "error", "model.norm.weight"), ("q_proj", "qq_proj", "error", "attention.q"),
+    ("q_proj", "seeker", "warning", "attention.q"), ("model.norm", "model.calm", "warning", "model.norm.weight"),
     ("post_attention_layernorm", "calm", "warning", "norm"), ("input_layernorm", "calm", "error", "norm")])
 def test_a_family_of_another_name(check, old: str, new: str, severity: str, role: str) -> None:
     """A slip of the pen is an error; a word that is like none that is known may be a new spelling."""
@@ -173,9 +173,9 @@ def test_a_lost_tensor(check, name: str) -> None:
 
 def test_lost_ends_and_a_lost_layer(check) -> None:
     found = check(dropped(tiny.dense_tensors(), "model.embed_tokens.weight"))
-    assert ("error", "weights-missing", "embedding") in told(found)
+    assert ("error", "weights-missing", "model.embed_tokens.weight") in told(found)
     untied = {**tiny.CONFIG, "tie_word_embeddings": False}
-    assert told(check(tiny.dense_tensors(), untied)) == {("error", "weights-missing", "head")}
+    assert told(check(tiny.dense_tensors(), untied)) == {("error", "weights-missing", "lm_head.weight")}
     layer = [name for name in tiny.dense_tensors() if ".layers.5." in name]
     assert told(check(dropped(tiny.dense_tensors(), *layer))) == {("error", "weights-missing", "layers.5")}
 
