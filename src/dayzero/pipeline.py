@@ -37,6 +37,7 @@ from dayzero.schema import (
     Verdict,
     digest,
 )
+from dayzero.schema.consumption import Consumption
 from dayzero.schema.coverage import Coverage
 from dayzero.schema.store import RunDirectory, write_atomic, write_bundle
 
@@ -58,19 +59,20 @@ def _preflight(job: Job) -> Findings:
     from dayzero.stages.preflight import preflight
 
     release = job.need("read", Release)
-    declared = _coverage(release) if job.options.declared and release.tensors.count else None
+    consumed, declared = _ledgers(release) if job.options.declared else (None, None)
     return preflight(release, job.need("target", Target), values=job.options.values, declared=declared,
-                     select=job.options.select, ignore=job.options.ignore)
+                     consumed=consumed, select=job.options.select, ignore=job.options.ignore)
 
 
-def _coverage(release: Release) -> Coverage:
-    """The ledger of weights, or why there is none."""
-    from dayzero.stages.trace import coverage
+def _ledgers(release: Release) -> tuple[Consumption, Coverage | None]:
+    """What the library's code reads of the config, and where the tensors go in its model; or why that is not known."""
+    from dayzero.stages.trace import ledgers
 
     try:
-        return coverage(release)
+        return ledgers(release)
     except NotPossible as outcome:
-        return Coverage(impossible=outcome.reason)
+        coverage = Coverage(impossible=outcome.reason) if release.tensors.count else None
+        return Consumption(impossible=outcome.reason), coverage
 
 
 def _trace(job: Job) -> OpGraph:

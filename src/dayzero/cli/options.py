@@ -157,13 +157,17 @@ def print_rule(name: str, as_json: bool) -> None:
                       for rule in rules() if rule.name == name), lambda: page, as_json)
 
 
-def print_keys(release: ReleaseRead, target: Path | None, as_json: bool) -> None:
-    """The ledger of config keys. Raises TargetError."""
+def print_keys(release: ReleaseRead, target: Path | None, declared: bool, as_json: bool) -> None:
+    """The ledger of config keys; `declared`: with what the library's code reads. Raises TargetError, and NotPossible
+    where the library has no class for the model."""
     from dayzero.resolve import read_engine
     from dayzero.stages.preflight import config_ledger, ledger_table
+    from dayzero.stages.trace import consumption
 
-    entries = config_ledger(release, read_engine(target) if target else None)
-    show(lambda: {"name": release.name, "keys": entries}, lambda: ledger_table(entries), as_json)
+    consumed = consumption(release) if declared else None
+    entries = config_ledger(release, read_engine(target) if target else None, consumed)
+    library = {"library": {"source": consumed.source, "incomplete": consumed.incomplete}} if consumed else {}
+    show(lambda: {"name": release.name, **library, "keys": entries}, lambda: ledger_table(entries), as_json)
 
 
 def show(value: Callable[[], Any], renderable: Callable[[], RenderableType], as_json: bool) -> None:

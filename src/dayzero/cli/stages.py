@@ -78,6 +78,7 @@ def read(
     release: Release, metadata_only: MetadataOnly = False, revision: Revision = None,
     keys: Annotated[bool, typer.Option("--keys", help="Where each config key that changes results is read.")] = False,
     target: Annotated[Path | None, typer.Option("--target", "-t", help="With --keys: whose engine reads them.")] = None,
+    declared: Annotated[bool, typer.Option("--declared", help="With --keys: what transformers' model reads.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """What the release's files say: tensors, layers, parameters, quantisation."""
@@ -86,10 +87,12 @@ def read(
 
     if target is not None and not keys:
         raise UsageError("--target says whose engine reads the keys, and none are asked for", "add --keys")
+    if declared and not keys:
+        raise UsageError("--declared says whose code reads the keys, and none are asked for", "add --keys")
     with drawn_progress() as progress:
         found = read_release(release, revision=revision, metadata_only=metadata_only, progress=progress)
     if keys:
-        print_keys(found, target, as_json)
+        print_keys(found, target, declared, as_json)
         return
     show(lambda: {"name": found.name, "origin": found.origin, "has_weights": found.has_weights,
                    "tensors": found.tensors.count, "model": found.model},

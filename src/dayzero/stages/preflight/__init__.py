@@ -6,6 +6,7 @@ import datetime
 from collections.abc import Iterable
 
 from dayzero.schema import Findings, Release, Target
+from dayzero.schema.consumption import Consumption
 from dayzero.schema.coverage import Coverage
 
 from . import (  # noqa: F401  (each registers its rules)
@@ -23,6 +24,7 @@ from . import (  # noqa: F401  (each registers its rules)
     rope,
     scales,
     schemes,
+    stored,
     support,
     values,
     weights,
@@ -41,17 +43,17 @@ _ORDER = ("error", "warning", "info")
 
 
 def preflight(release: Release, target: Target, *, values: bool = False,  # noqa: F811  (the module only registers)
-              declared: Coverage | None = None, select: Iterable[str] = (), ignore: Iterable[str] = (),
-              today: datetime.date | None = None) -> Findings:
+              declared: Coverage | None = None, consumed: Consumption | None = None, select: Iterable[str] = (),
+              ignore: Iterable[str] = (), today: datetime.date | None = None) -> Findings:
     """All findings of the rules, errors first, those that the target waives apart, and the facts.
 
-    `values`: rules that read small tensors too; `declared`: the ledger of weights against a library's model; `select`
-    and `ignore`: names of rules, and prefixes that end in a hyphen; `today`: the day that waivers expire by. Raises
-    UsageError for an unknown rule, TargetError for one in a waiver, ReleaseError where a size that the cache depends on
-    is not known."""
+    `values`: rules that read small tensors too; `declared`: the ledger of weights against a library's model;
+    `consumed`: the keys that its code reads; `select` and `ignore`: names of rules, and prefixes that end in a hyphen;
+    `today`: the day that waivers expire by. Raises UsageError for an unknown rule, TargetError for one in a waiver,
+    ReleaseError where a size that the cache depends on is not known."""
     ruling = chosen(select, ignore)
     refuse_unknown(target)
-    case = Case(release, target, values, declared, today)
+    case = Case(release, target, values, declared, consumed, today)
     case.found = {rule.name: list(rule.check(case)) for rule in ruling if not rule.last}
     kept, waived = divide(case)
     kept += [finding for rule in ruling if rule.last for finding in rule.check(case)]

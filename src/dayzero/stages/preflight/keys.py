@@ -9,7 +9,7 @@ from dayzero.data.keys import keys, language_tables, stated
 from dayzero.data.vocabulary import vocabulary
 from dayzero.schema import Finding
 
-from .reads import ANY, Reads, relative, unread
+from .reads import ANY, Reads, arithmetic, relative, unread
 from .rope import unread_tables
 from .rule import Case, rule
 from .shipped import Shipped
@@ -27,6 +27,8 @@ def config_unread(case: Case) -> Iterator[Finding]:
     config_reads of the target's [engine], or of its profile, lists the keys that the engine reads in each part of the
     model. A key of this config that changes what the part computes, at a value that changes something, is not in it.
     Keys that only say what the weights show as well, or that classes for one architecture have built in, are left out.
+    With --declared also, as information: such a key that nothing of the installed library read while it built the model
+    and ran it; it has the value built in, or leaves it out.
 
     ## Why
     Nothing fails: the part computes with what the engine assumes instead. The output is fluent and worse.
@@ -34,12 +36,14 @@ def config_unread(case: Case) -> Iterator[Finding]:
     ## Example
     DeepSeek-V4 cuts its gated activation at swiglu_limit = 10. One port did it in the shared expert and in none of the
     routed ones (vllm-project/vllm-ascend#14398, #11184); on quantised paths MiniMax-M3 lost swiglu_alpha and
-    swiglu_beta (vllm-project/vllm#46845, #49473).
+    swiglu_beta (vllm-project/vllm#46845, #49473). The library's class for GLM-5.2 never reads indexer_rope_interleave
+    and rotates halves in the indexer, where the model was trained with neighbours (huggingface/transformers#46842).
 
     ## How to fix
     Use a version of the engine that reads the key there. Where the engine has the value built in, say so in
     config_defaults of the target.
     """
+    yield from _unconsumed(case)
     reads = Reads(case.target.engine.facts)
     if not reads.by_role:
         return
@@ -61,6 +65,21 @@ def config_unread(case: Case) -> Iterator[Finding]:
                       hint="use a version of the engine that reads it there; if the value is built in, state it in "
                            "config_defaults",
                       facts={"role": role, "value": _fact(value), **assumed})
+
+
+def _unconsumed(case: Case) -> Iterator[Finding]:
+    """Keys that the library read nowhere, if it was watched. Its class may have their values built in."""
+    consumed = case.consumption
+    if consumed is None or consumed.impossible or consumed.incomplete:
+        return
+    for fact in arithmetic(case.release):
+        if fact.roles and not fact.key.fixed and not consumed.places(*fact.names):
+            key, value = fact.names[0], fact.value
+            yield Finding(rule="config-unread", severity="info", subject=key,
+                          message=f"{key} = {shown(value)} ({fact.key.does}) is read nowhere by {consumed.source}: it "
+                                  "has that built in, or leaves it out",
+                          hint="compare with the code that the model was trained with",
+                          facts={"role": fact.roles[0], "value": _fact(value), "library": consumed.source})
 
 
 def _built_in(case: Case) -> set[str]:

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from dayzero.data.keys import lookup
 from dayzero.schema import Engine, Release
+from dayzero.schema.consumption import Consumption
 from dayzero.schema.target import EngineRequest
 
 from .keys import shown
@@ -41,11 +42,15 @@ class Entry:
     """Whether the engine reads it for this part; None: not known."""
     fixed: bool
     """Whether classes for one architecture usually have it built in."""
+    recorded: tuple[str, ...] | None
+    """`file:line` of each place of the installed library that read it while the model was built and run; None: that was
+    not recorded."""
 
 
-def config_ledger(release: Release, engine: Engine | None = None) -> tuple[Entry, ...]:
+def config_ledger(release: Release, engine: Engine | None = None,
+                  consumed: Consumption | None = None) -> tuple[Entry, ...]:
     """Every key of the config that changes the arithmetic at its value, for each part of the model that uses it; of
-    what an engine reads nothing is known without one."""
+    what an engine reads nothing is known without one, nor without `consumed` of what the library read."""
     sources, reads = model_code(release), Reads(engine.facts if engine else EngineRequest())
     read, defaults = uses(sources), class_defaults(sources)
     entries: dict[tuple[str, str], Entry] = {}
@@ -53,7 +58,8 @@ def config_ledger(release: Release, engine: Engine | None = None) -> tuple[Entry
         top, leaf = key.split(".")[0], key.rpartition(".")[2]
         is_read = reads.reads([role, *also], key) if reads.checked(role) else None
         entries[key, role] = Entry(key=key, value=value, does=does, role=role, code=_places(read, {top, leaf}),
-                                   default=defaults.get(leaf), engine=is_read, fixed=fixed)
+                                   default=defaults.get(leaf), engine=is_read, fixed=fixed,
+                                   recorded=consumed.places(key) if consumed and not consumed.impossible else None)
     return tuple(entries.values())
 
 
@@ -85,20 +91,29 @@ def _places(read: list[Use], names: set[str]) -> tuple[str, ...]:
 def ledger_table(entries: tuple[Entry, ...]) -> Table:
     """The ledger for a terminal: one row for the parts of a model that are alike."""
     engine_known = any(entry.engine is not None for entry in entries)
+    watched = any(entry.recorded is not None for entry in entries)
     table = Table("key", "value", "part of the model", box=None, caption_justify="left",
                   caption="" if any(entry.code for entry in entries) else "there is no code of this model here")
     table.add_column("the model's code reads it", overflow="fold")
+    if watched:
+        table.add_column("transformers read it", overflow="fold")
     if engine_known:
         table.add_column("the engine reads it")
-    for (key, value, place, engine), alike in groupby(entries, key=_shown):
+    for (key, value, place, recorded, engine), alike in groupby(entries, key=_shown):
         roles = ", ".join(entry.role for entry in alike)
-        table.add_row(*map(escape, (key, value, roles, place, *([engine] if engine_known else []))))
+        cells = (key, value, roles, place, *([recorded] if watched else []), *([engine] if engine_known else []))
+        table.add_row(*map(escape, cells))
     return table
 
 
-def _shown(entry: Entry) -> tuple[str, str, str, str]:
-    """Key, value, where the code reads it, whether the engine does."""
+def _shown(entry: Entry) -> tuple[str, str, str, str, str]:
+    """Key, value, where the code reads it, where the library did, whether the engine does."""
     words = {True: "yes", False: "no", None: "not known"}
     engine = "no (usually built in)" if entry.engine is False and entry.fixed else words[entry.engine]
-    more = f" and {len(entry.code) - 1} more" if len(entry.code) > 1 else ""
-    return entry.key, shown(entry.value), "".join(entry.code[:1]).rpartition("/")[2] + more, engine
+    recorded = "" if entry.recorded is None else _first(entry.recorded) or "nowhere"
+    return entry.key, shown(entry.value), _first(entry.code), recorded, engine
+
+
+def _first(places: tuple[str, ...]) -> str:
+    more = f" and {len(places) - 1} more" if len(places) > 1 else ""
+    return "".join(places[:1]).rpartition("/")[2] + more

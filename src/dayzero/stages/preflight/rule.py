@@ -13,6 +13,7 @@ import msgspec
 from dayzero.errors import UsageError, did_you_mean
 from dayzero.registry import Registry
 from dayzero.schema import Finding, Layout, Release, Target, TensorGroup
+from dayzero.schema.consumption import Consumption
 from dayzero.schema.coverage import Coverage
 from dayzero.schema.finding import Severity
 from dayzero.text import one_line
@@ -27,13 +28,16 @@ class Case:
     """One release on one target, with what several rules need of them, worked out once."""
 
     def __init__(self, release: Release, target: Target, values: bool = False,
-                 coverage: Coverage | None = None, today: datetime.date | None = None) -> None:
+                 coverage: Coverage | None = None, consumption: Consumption | None = None,
+                 today: datetime.date | None = None) -> None:
         self.today = today or datetime.date.today()
         """The day that waivers expire by."""
         self.found: dict[str, list[Finding]] = {}
         """For the rules that are checked last: what the others found, waived or not, by the name of the rule."""
         self.coverage = coverage
         """The ledger of weights against a library's model; None: it was not made."""
+        self.consumption = consumption
+        """The keys that a library's code reads; None: that was not recorded."""
         self.values = values
         """Whether values of small tensors are to be read, not only headers."""
         self.release = release

@@ -22,6 +22,8 @@ from dayzero.schema.coverage import Coverage, Destination, Misshapen, Unfilled
 if TYPE_CHECKING:
     import torch
 
+    from .construct import Built
+
 Shape = tuple[int, ...]
 COMPANIONS = {"scale": "quantisation: goes with its weight", "global_scale": "quantisation: goes with its weight",
               "zero_point": "quantisation: goes with its weight", "buffer": "a table or a shape, no parameter"}
@@ -74,15 +76,28 @@ def coverage(release: Release) -> Coverage:
 
     Raises NotPossible without torch, without tensors, or without a class for the model.
     """
-    for package in ("torch", "transformers"):
-        if importlib.util.find_spec(package) is None:
-            raise NotPossible(f"{package} is not installed", "pip install 'dayzero[torch]'")
+    need_libraries()
     if not release.tensors.count:
         raise NotPossible(f"{release.name} has no tensors", "give a release with its shards, or their headers")
     from . import construct
 
     with construct.quiet():
         built = construct.build(release)
+    return destinations(release, built)
+
+
+def need_libraries() -> None:
+    """Raises NotPossible without torch and transformers."""
+    for package in ("torch", "transformers"):
+        if importlib.util.find_spec(package) is None:
+            raise NotPossible(f"{package} is not installed", "pip install 'dayzero[torch]'")
+
+
+def destinations(release: Release, built: Built) -> Coverage:
+    """The same for a model that has been built."""
+    from . import construct
+
+    with construct.quiet():
         names = _names(built.model)
         ledger = _gone_through(release, names, built.model)
     return Coverage(

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.support.config_release import GEMMA, GLM, KIMI, LLAMA, MIMO, MINIMAX, Config, nested, on, release, without
 
+from dayzero.schema.consumption import Consumption
 from dayzero.stages.preflight import Case
 from dayzero.stages.preflight.keys import config_alias, config_unread
 
@@ -113,6 +114,32 @@ def test_a_part_that_is_not_known_is_said(tmp_path: Path) -> None:
 
 def test_nothing_is_said_without_a_statement_about_the_engine(tmp_path: Path) -> None:
     assert not list(config_unread(Case(release(tmp_path / "release", V4), on())))
+
+
+def consumed(folder: Path, config: Config, **fields: Any) -> dict[str, dict[str, Any]]:
+    seen = Consumption(source="transformers 5.24.0 SomeClass", **fields)
+    found = list(config_unread(Case(release(folder / "release", config), on(), consumption=seen)))
+    assert {finding.severity for finding in found} <= {"info"}
+    return {finding.subject: finding.facts for finding in found}
+
+
+READ = dict.fromkeys(
+    ("routed_scaling_factor", "norm_topk_prob", "rms_norm_eps", "scoring_func", "rope_interleave", "index_topk",
+     "indexer_types", "rope_parameters"), ("modeling_some.py:1",))
+
+
+def test_what_the_library_does_not_read_is_told(tmp_path: Path) -> None:
+    # huggingface/transformers#46842: GlmMoeDsaIndexer rotates halves, the config asks for neighbours
+    assert consumed(tmp_path, GLM, reads=READ) == {"indexer_rope_interleave": {
+        "role": "indexer", "value": True, "library": "transformers 5.24.0 SomeClass"}}
+    assert not consumed(tmp_path, GLM | {"indexer_rope_interleave": False}, reads=READ)  # changes nothing
+    assert not consumed(tmp_path, GLM, reads=READ | {"index_rope_interleave": ("modeling_some.py:2",),
+                                                     "indexer_rope_interleave": ("modeling_some.py:2",)})
+
+
+def test_nothing_is_told_where_the_library_was_not_watched_to_the_end(tmp_path: Path) -> None:
+    assert not consumed(tmp_path, GLM, impossible="torch is not installed")
+    assert not consumed(tmp_path, GLM, reads=READ, incomplete="the forward pass failed")
 
 
 def test_a_key_that_the_releases_own_code_ignores_is_not_missed(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 from tests.support.config_release import GLM, KIMI, LLAMA, on, release, without
 
+from dayzero.schema.consumption import Consumption
 from dayzero.stages.preflight import config_ledger, ledger_table
 from dayzero.stages.preflight.shipped import Shipped
 from dayzero.stages.preflight.syntax import class_defaults, role_of, uses
@@ -107,3 +108,16 @@ def test_without_code_of_its_own_that_of_transformers_counts(tmp_path: Path) -> 
     assert any("GlmMoeDsaIndexer" in place for place in code["index_topk"])
     assert all(place.startswith("transformers/models/glm_moe_dsa/") for place in code["index_topk"])
     assert config_ledger(release(tmp_path / "other", without(GLM, model_type="../some")))[0].code == ()
+
+
+def test_what_the_library_was_seen_to_read(tmp_path: Path) -> None:
+    read = release(tmp_path / "release", LLAMA)
+    assert {entry.recorded for entry in config_ledger(read)} == {None}
+    seen = Consumption(source="transformers 5 SomeClass", reads={"rope_scaling": ("some.py:3", "some.py:9")})
+    entries = config_ledger(read, None, seen)
+    recorded = {entry.key: entry.recorded for entry in entries}
+    assert recorded["rope_scaling"] == ("some.py:3", "some.py:9") and recorded["rms_norm_eps"] == ()
+    text = io.StringIO()
+    Console(file=text, width=200).print(ledger_table(entries))
+    assert "some.py:3 and 1 more" in text.getvalue() and "nowhere" in text.getvalue()
+    assert {entry.recorded for entry in config_ledger(read, None, Consumption(impossible="no torch"))} == {None}
