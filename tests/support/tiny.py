@@ -41,13 +41,23 @@ def experts(folder: Path, *, seed: int = 0, dtype: str = "bfloat16", **changes: 
     return _save(folder, "qwen3_moe", EXPERTS | changes, seed, dtype)
 
 
+def pictured(folder: Path, *, seed: int = 0, dtype: str = "bfloat16") -> Path:
+    """The model of `dense` with a vision tower that has more layers than it."""
+    tower = {"model_type": "clip_vision_model", "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 6,
+             "num_attention_heads": 2, "image_size": 28, "patch_size": 14}
+    text = {"model_type": "llama", **DENSE}
+    return _save(folder, "llava", {"text_config": text, "vision_config": tower, "image_token_index": 299}, seed, dtype)
+
+
 def _save(folder: Path, kind: str, settings: dict[str, Any], seed: int, dtype: str) -> Path:
     import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoConfig
+
+    from dayzero.runtime.library import auto_class
 
     torch.manual_seed(seed)
     config = AutoConfig.for_model(kind, **settings)
-    model = AutoModelForCausalLM.from_config(config).to(getattr(torch, dtype))
+    model = auto_class(type(config)).from_config(config).to(getattr(torch, dtype))
     model.save_pretrained(folder, max_shard_size="200KB")
     _tokenizer().save_pretrained(folder)
     return folder

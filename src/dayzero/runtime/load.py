@@ -31,6 +31,14 @@ class Blueprint:
 
     config: Any
     parameters: int
+    stages: bool
+    """Whether the library can cut it into pipeline stages: it looks for the layers right below the head."""
+
+    def check(self, layout: Layout) -> None:
+        """Raises NotPossible for a layout that the library cannot make of this model."""
+        if layout.pp > 1 and not self.stages:
+            raise NotPossible("transformers cannot cut this model into pipeline stages: its layers are in a part of it",
+                              "choose another layout")
 
 
 @dataclass(frozen=True)
@@ -56,7 +64,8 @@ def blueprint(root: Path) -> Blueprint:
     except LIBRARY_ERRORS as error:
         raise NotPossible(f"transformers cannot build this model: {cause(error)}",
                           "use a version of transformers that supports it") from None
-    return Blueprint(config, sum(parameter.numel() for parameter in model.parameters()))
+    return Blueprint(config, sum(parameter.numel() for parameter in model.parameters()),
+                     hasattr(model.base_model, "layers"))
 
 
 def _class_and_config(root: Path) -> tuple[Any, Any]:
@@ -143,12 +152,12 @@ def check_split(layout: Layout, share: int, whole: int) -> str:
 
 
 def decoder_layers(model: Any) -> nn.ModuleList:
-    """The repeated layers: the longest list of modules that is not itself inside one (as a layer's list of experts is).
+    """The text model's repeated layers: its longest list of modules that is not inside one (as a list of experts is).
 
     Raises NotPossible when there is none.
     """
     lists: dict[str, nn.ModuleList] = {}
-    for name, module in model.base_model.named_modules():
+    for name, module in model.get_decoder().named_modules():
         if isinstance(module, nn.ModuleList) and not any(name.startswith(f"{outer}.") for outer in lists):
             lists[name] = module
     if not lists:

@@ -28,6 +28,7 @@ def work(assignment: Assignment, mesh: Mesh, dumps: Path, say: Say) -> RankResul
     """All passes. Raises NotPossible when the model or the layout cannot be run."""
     root, events = Path(assignment.root), []
     plan = blueprint(root)
+    plan.check(assignment.layout)
     results = []
     for item in assignment.passes:
         rank = _Rank(assignment, mesh, dumps, say, plan.parameters)

@@ -85,6 +85,24 @@ def test_what_is_loaded_is_told(root: Path) -> None:
     assert loaded.weight_bytes == 2 * loaded.parameters and loaded.layers == (0, 1, 2, 3)
 
 
+def test_the_text_model_of_one_with_a_tower(tmp_path: Path) -> None:
+    """Its four layers, not the tower's six; it is the model of the other tests, with other names."""
+    root = tiny.pictured(tmp_path / "model", dtype="float32")
+    loaded, plan = load.load(root, Layout(), "f32"), load.blueprint(root)
+    assert loaded.layers == (0, 1, 2, 3) and not loaded.unused and loaded.parameters == plan.parameters
+    steps = generation.generate(loaded.model, PROMPTS[:1], batch=1, max_new_tokens=4)
+    assert list(steps.outputs[0].tokens) == _greedy(loaded.model, PROMPTS[0][1], 4)
+    heard = dumping.outputs(loaded.model, PROMPTS[0][1], last_stage=True)
+    assert set(heard) == {"embedding", "norm", "logits", *(f"layers.{number}" for number in range(4))}
+    with pytest.raises(NotPossible, match="pipeline stages"):
+        plan.check(Layout(pp=2))
+    plan.check(Layout(tp=2))
+
+
+def test_a_text_model_can_be_cut_into_stages(root: Path) -> None:
+    load.blueprint(root).check(Layout(pp=2))
+
+
 def _renamed(root: Path, folder: Path, old: str, new: str | None, *, rows: int | None = None) -> Path:
     """A copy in which one tensor has another name, or is cut to some rows, or is gone."""
     import json
@@ -287,8 +305,7 @@ class _Odd(torch.nn.Module):
         self.odd_name = torch.nn.ModuleList(torch.nn.Sequential(torch.nn.ModuleList([torch.nn.Identity()] * 9))
                                             for _ in range(layers))
 
-    @property
-    def base_model(self) -> torch.nn.Module:
+    def get_decoder(self) -> torch.nn.Module:
         return self
 
 
