@@ -11,6 +11,7 @@ import numpy as np
 from dayzero.schema import Finding, TensorTable
 from dayzero.units import format_bytes
 
+from .beside import beside
 from .rule import Case, rule
 
 MOST_LISTED = 1000
@@ -85,22 +86,29 @@ def file_truncated(case: Case) -> Iterator[Finding]:
 
 @rule("file-unlisted")
 def file_unlisted(case: Case) -> Iterator[Finding]:
-    """A shard holds a tensor that the index does not list, or lists elsewhere.
+    """A shard holds a tensor that the index does not list, or lists elsewhere; or other weights lie beside.
 
     ## What
-    Header and index disagree about where a tensor is.
+    Header and index disagree about where a tensor is. Or the folder has a file of weights that the index does not list:
+    `model.safetensors`, which loaders take before an index, or one that holds tensors of the same names. Other copies
+    of the weights, and adapters, are a warning.
 
     ## Why
     Loaders that follow the index never see the tensor; loaders that read all shards do: two engines run two models.
+    With other weights beside, what is looked at need not be what is run.
 
     ## Example
-    A shard was replaced after the index had been written.
+    A shard was replaced after the index had been written. A `model.safetensors` of an earlier save was left beside the
+    index and its shards.
 
     ## How to fix
-    Write the index again from the headers, or take index and shards from the same revision.
+    Write the index again from the headers, or take index and shards from the same revision. Remove other copies of the
+    weights, or load from a folder without them.
     """
     if case.release.index is not None:
         yield from _first(_unlisted(case.release.index, case.release.tensors))
+    if case.has_tensors:
+        yield from _first(beside(case.release))
 
 
 def _unlisted(index: dict[str, str], table: TensorTable) -> Iterator[Finding]:
