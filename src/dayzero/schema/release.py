@@ -287,8 +287,16 @@ class Release(Noun, frozen=True, kw_only=True):
     """What config and headers say about the model."""
     root: str | None
     """Folder that holds the files; None: there is none (a card)."""
+    cut_shards: dict[str, int] = {}
+    """Files that end within their own header, so that their tensors are not known, and the bytes that each has at least
+    when it is complete."""
     hub: str = ""
     """Where it is published: `org/name`, or `org/name@revision` when it was read there; empty: not known."""
+
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether there are tensors of which nothing is known: files are missing, or end within their header."""
+        return bool(self.missing_shards or self.cut_shards)
 
     @property
     def unread(self) -> tuple[str, ...]:

@@ -44,7 +44,7 @@ def unmatched(case: Case) -> Iterator[Told]:
         for entry, fused in _missed(case, entries, runtime).items():
             if _first_expert(entry) not in left:
                 yield entry, f"stands for parts of {fused}, which no entry stands for", "error"
-    elif case.has_tensors and not case.target.partial and not case.release.missing_shards:
+    elif case.has_tensors and not case.target.partial and not case.release.is_incomplete:
         yield from _not_in_files(case, entries)
 
 

@@ -25,7 +25,7 @@ def unexpected(case: Case) -> Iterator[Finding]:
 
 def unfilled(case: Case) -> Iterator[Finding]:
     """Parameters of the library's model that the files leave empty. A sample of the tensors proves nothing."""
-    if case.coverage is None or case.target.partial or case.release.missing_shards:
+    if case.coverage is None or case.target.partial or case.release.is_incomplete:
         return
     for gap in case.coverage.unfilled:
         subject = _subject(gap.parameter, gap.layers if len(gap.layers) == 1 else ())

@@ -117,7 +117,7 @@ def mtp_absent(case: Case) -> Iterator[Finding]:
     Copy the layers from the original release, or set the key to 0.
     """
     declared = Declaration(case)
-    if not declared.layers or not case.has_tensors or case.release.missing_shards:
+    if not declared.layers or not case.has_tensors or case.release.is_incomplete:
         return
     if case.target.partial and not is_named(case):
         return

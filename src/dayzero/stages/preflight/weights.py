@@ -54,7 +54,7 @@ def weights_missing(case: Case) -> Iterator[Finding]:
         return
     yield from _not_where_listed(case)
     yield from _not_where_declared(case)
-    if case.target.partial or case.release.missing_shards:
+    if case.target.partial or case.release.is_incomplete:
         return
     yield from _absent(case)
     for layer in case.patterns.empty_layers():
@@ -76,9 +76,9 @@ def _not_where_listed(case: Case) -> Iterator[Finding]:
     release = case.release
     if release.index is None:
         return
-    present = set(release.tensors.names())
+    present, unknown = set(release.tensors.names()), {*release.missing_shards, *release.cut_shards}
     for tensor, file in release.index.items():
-        if tensor not in present and file not in release.missing_shards:
+        if tensor not in present and file not in unknown:
             yield _missing(tensor, f"the index lists {tensor} in {file}, which does not hold it", file=file)
 
 

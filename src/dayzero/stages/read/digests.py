@@ -79,7 +79,8 @@ def file_digests(release: Release, progress: Progress = SILENT, cache: Path | No
     paths = {}
     for file in release.files:
         path = inside(root, file.name)
-        if file.role == "other" or not path.is_file() or (file.role == "weights" and (holes or not _whole(path))):
+        if file.role == "other" or not path.is_file() or (
+                file.role == "weights" and (holes or (file.name not in release.cut_shards and not _whole(path)))):
             continue
         paths[file.name] = path
     return digest_paths(paths, cache, progress, again)

@@ -57,13 +57,29 @@ class Header:
         return self.data_start + max(ends, default=0)
 
 
+class CutShortError(ReleaseError):
+    """A file ends within its header."""
+
+    def __init__(self, message: str, hint: str, least: int) -> None:
+        super().__init__(message, hint)
+        self.least = least
+        """Bytes that it has at least when it is complete."""
+
+
 _ENTRIES = msgspec.json.Decoder(dict[str, Entry])
 _RAW = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ENTRY = msgspec.json.Decoder(Entry)
 
 
+_AGAIN = "the file is damaged or not safetensors; get it again"
+
+
 def _broken(name: str, what: str) -> ReleaseError:
-    return ReleaseError(f"{name}: {what}"[:400], "the file is damaged or not safetensors; get it again")
+    return ReleaseError(f"{name}: {what}"[:400], _AGAIN)
+
+
+def _cut(name: str, what: str, least: int) -> CutShortError:
+    return CutShortError(f"{name}: {what}"[:400], _AGAIN, least)
 
 
 def read_header(path: Path, name: str) -> Header:
@@ -79,14 +95,15 @@ def read_header(path: Path, name: str) -> Header:
 
 
 def header_length(prefix: bytes, size: int, name: str) -> int:
-    """Length of the header, by a file's first 8 bytes. Raises ReleaseError if a file of `size` bytes cannot hold it."""
+    """Length of the header, by a file's first 8 bytes. Raises CutShortError if a file of `size` bytes cannot
+    hold it, ReleaseError if none can."""
     if len(prefix) < PREFIX:
-        raise _broken(name, f"only {len(prefix)} bytes long, shorter than the length of a header")
+        raise _cut(name, f"only {len(prefix)} bytes long, shorter than the length of a header", PREFIX)
     length = int.from_bytes(prefix, "little")
     if length > LIMIT:
         raise _broken(name, f"states a header of {length} bytes; the format allows {LIMIT}")
     if length > size - PREFIX:
-        raise _broken(name, f"states a header of {length} bytes, but the file ends after {size} bytes")
+        raise _cut(name, f"states a header of {length} bytes, but the file ends after {size} bytes", PREFIX + length)
     return length
 
 

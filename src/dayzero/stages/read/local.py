@@ -12,7 +12,7 @@ from dayzero.schema.manifest import Manifest
 
 from .digests import read_manifest
 from .folder import blob_digest, holds_data, list_files, read_config, read_quantization, refuse_pickles, role
-from .headers import read_header, rows
+from .headers import CutShortError, Header, read_header, rows
 from .index import Shards, find
 from .kept import Kept, keep, load, place
 from .names import Rows, table
@@ -40,6 +40,8 @@ class _Shard:
     """The index gives each of them this file."""
     whole: bool
     """The data of all of them is there."""
+    least: int = 0
+    """Bytes that a file which ends within its header has at least; 0: it has its header."""
 
 
 def read_folder(root: Path, *, name: str = "", origin: str = "", listing: Mapping[str, Remote] | None = None,
@@ -53,12 +55,12 @@ def read_folder(root: Path, *, name: str = "", origin: str = "", listing: Mappin
     where = place(root, sizes, cache)
     kept = None if again else load(where)
     if kept:
-        shards, agrees = Shards(present=kept.tensors.files, missing=(), weight_map=None), True
+        shards, agrees, cut = Shards(present=kept.tensors.files, missing=(), weight_map=None), True, dict[str, int]()
         tensors, whole = kept.tensors, kept.whole
     else:
         shards = find(root, sizes)
-        tensors, agrees, whole = _read_shards(root, shards, progress)
-        if agrees and not shards.missing:
+        tensors, agrees, whole, cut = _read_shards(root, shards, progress)
+        if agrees and not shards.missing and not cut:
             keep(where, Kept(tensors=tensors, whole=whole))
     if not shards.present and not shards.missing:
         refuse_pickles(sizes)
@@ -68,18 +70,23 @@ def read_folder(root: Path, *, name: str = "", origin: str = "", listing: Mappin
         name=short, origin=origin or str(root), root=str(root), config=config, tensors=tensors,
         has_weights=whole and not (manifest and manifest.headers_only),
         files=_files(root, sizes, shards, manifest, listing or {}),
-        index=None if agrees else shards.weight_map, missing_shards=shards.missing,
+        index=None if agrees else shards.weight_map, missing_shards=shards.missing, cut_shards=cut,
         model=model_spec(short, config, tensors, config_name=config_file, provenance=provenance,
                          quantization=read_quantization(root)),
     )  # fmt: skip
 
 
-def _read_shards(root: Path, shards: Shards, progress: Progress) -> tuple[TensorTable, bool, bool]:
-    """All headers -> (tensors, whether the index agrees with them, whether all their data is there)."""
+def _read_shards(root: Path, shards: Shards, progress: Progress) -> tuple[TensorTable, bool, bool, dict[str, int]]:
+    """All headers -> (tensors, whether the index agrees with them, whether all their data is there, files that end
+    within their header and the bytes that they have at least)."""
 
     def one(file: str) -> _Shard:
         path = root / file
-        header = read_header(path, file)
+        try:
+            header = read_header(path, file)
+        except CutShortError as error:
+            nothing = rows(Header(name=file, size=0, data_start=0, entries={}))
+            return _Shard(rows=nothing, agrees=True, whole=False, least=error.least)
         columns = rows(header)
         agrees = shards.weight_map is None or (
             [*map(shards.weight_map.get, header.entries)].count(file) == len(header.entries))  # fmt: skip
@@ -93,7 +100,8 @@ def _read_shards(root: Path, shards: Shards, progress: Progress) -> tuple[Tensor
     tensors = table(shards.present, (shard.rows for shard in found))
     agrees = shards.weight_map is None or (
         tensors.count == len(shards.weight_map) and all(shard.agrees for shard in found))  # fmt: skip
-    return tensors, agrees, bool(found) and not shards.missing and all(shard.whole for shard in found)
+    cut = {file: shard.least for file, shard in zip(shards.present, found, strict=True) if shard.least}
+    return tensors, agrees, bool(found) and not shards.missing and all(shard.whole for shard in found), cut
 
 
 def _files(root: Path, sizes: Mapping[str, int], shards: Shards, manifest: Manifest | None,

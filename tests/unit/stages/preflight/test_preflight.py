@@ -129,6 +129,20 @@ def test_a_file_cut_short(check, tmp_path: Path) -> None:
     assert found.findings[0].facts == {"expected_bytes": size, "actual_bytes": size - 10}
 
 
+@pytest.mark.parametrize(("size", "least"), [(0, 8), (60, None)])
+def test_a_file_that_ends_within_its_header(check, tmp_path: Path, size: int, least: int | None) -> None:
+    check(tiny.dense_tensors())
+    file = tmp_path / "release" / "model-00002-of-00002.safetensors"
+    header = 8 + int.from_bytes(file.read_bytes()[:8], "little")
+    with file.open("r+b") as handle:
+        handle.truncate(size)
+    release = read(tmp_path / "release", cache=tmp_path / "cache")
+    assert release.cut_shards == {file.name: least or header} and not release.has_weights
+    [found] = preflight(release, SMALL).findings
+    assert (found.rule, found.subject) == ("file-truncated", file.name)
+    assert found.facts == {"expected_bytes": least or header, "actual_bytes": size}
+
+
 def test_a_tensor_that_the_index_does_not_list(check) -> None:
     found = check(tiny.dense_tensors(), unlisted=["model.layers.3.self_attn.v_proj.weight"])
     assert told(found) == {("error", "file-unlisted", "model.layers.3.self_attn.v_proj.weight")}
