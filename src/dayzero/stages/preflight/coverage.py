@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
+import numpy as np
+
 from dayzero.placement.split import is_tower
 from dayzero.schema import Finding
 
@@ -57,7 +59,8 @@ def weights_dropped(case: Case) -> Iterator[Finding]:
     ## What
     Tensors whose names the loader does not expect and skips, that one of its filters drops although they belong to the
     decoder, or that a rename leads away from the parameter that they are for; and parameters that are put together from
-    several tensors, not all of which are there. `filled` is the share of the values that get data.
+    several tensors, not all of which are there, or whose scales the engine does not put together (`fuse_suffixes`).
+    `filled` is the share of the values that get data.
 
     ## Why
     The parameters keep what was in memory: answers are noise, or nearly right. Layers for speculation that nobody
@@ -87,6 +90,7 @@ def weights_dropped(case: Case) -> Iterator[Finding]:
                                                 filter=text))
     yield from _once(told, _led_away(found))
     yield from _half_fused(found)
+    yield from _once(told, _left_out_of_fusion(case))
 
 
 def _once(told: set[str], findings: Iterator[Finding]) -> Iterator[Finding]:
@@ -159,6 +163,21 @@ def _half_fused(found: Loading) -> Iterator[Finding]:
                     rule="weights-dropped", severity="error", subject=entry.name, facts={"filled": share},
                     message=f"{entry.name} is put together from {', '.join(group)}, and {lost[0]} is in no file",
                     hint="fetch the shards again, or take the parts that are there from one revision")
+
+
+def _left_out_of_fusion(case: Case) -> Iterator[Finding]:
+    """Scales of weights that the engine concatenates, with a suffix that is not among those that it does that for."""
+    facts = case.target.engine.facts
+    for members in facts.fuses or () if facts.fuse_suffixes else ():
+        for stem, scales in case.scales.items():
+            parent, _, last = stem.rpartition(".")
+            others = [other for other in members if other != last and f"{parent}.{other}" in case.scales]
+            for group in scales if last in members and others else ():
+                suffix = group.pattern.removeprefix(stem)
+                if suffix not in (facts.fuse_suffixes or ()):
+                    whole = Arrival(group, np.arange(group.count), group.pattern)
+                    yield from _dropped(whole, f"the engine fuses {', '.join(members)}, and {suffix} is not among what "
+                                        "it puts together of them", f"fuse {suffix} as well", suffix=suffix)
 
 
 @rule("weights-unexpected")

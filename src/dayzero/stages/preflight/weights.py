@@ -14,6 +14,7 @@ from .library import misshapen
 from .loading import absent, loading
 from .parts import OUTSIDE, absent_parts
 from .rule import Case, rule
+from .scales import scale_shape
 from .tensors import Place, name
 
 _DIFFERS = re.compile(r"header: (?P<pattern>\S+) \(\S+: (?P<key>\S+) says (?P<stated>\d+)\)")
@@ -126,7 +127,8 @@ def weights_shape(case: Case) -> Iterator[Finding]:
 
     ## What
     The header of a tensor states a shape that differs from that of the same tensor in nearly all layers of its kind,
-    from the dimensions in the config, or from what the engine allocates (`declares`).
+    from the dimensions in the config, or from what the engine allocates (`declares`). Scales that are not as many as
+    the blocks of their weight are left to `scale-shape`.
 
     ## Why
     Loading stops; or, where the number of elements is the same, a transposed matrix is loaded without complaint.
@@ -141,9 +143,13 @@ def weights_shape(case: Case) -> Iterator[Finding]:
     if not case.has_tensors:
         return
     yield from _against_declared(case)
+    scales = {group.pattern for groups in case.scales.values() for group in groups}
     for pattern in case.patterns.decoder:
-        for place, group, usual in case.patterns.odd_ones(pattern):
-            yield _shape(name(pattern, place), group.shape, usual.shape, "all other layers of its kind")
+        odd = case.patterns.odd_ones(pattern)
+        told = {finding.subject for finding in scale_shape(case)} if odd and pattern in scales else set()
+        for place, group, usual in odd:
+            if not told & {pattern, name(pattern, place)}:
+                yield _shape(name(pattern, place), group.shape, usual.shape, "all other layers of its kind")
     for family in case.model.families:
         expected = _expected(case, family)
         if expected and sorted(expected) != sorted(family.shape) and len(case.patterns.groups[family.pattern]) == 1:

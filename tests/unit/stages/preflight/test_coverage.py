@@ -140,3 +140,16 @@ def test_what_an_engine_declares_and_a_sample_lacks(tmp_path: Path, declares: di
     tensors = {Q: ((144, 64), "BF16"), "model.layers.4.mlp.experts.0.up_proj.weight": ((96, 64), "BF16")}
     found = teller(tmp_path, "weights-missing")(tensors, partial=True, declares=declares, **facts)
     assert [finding.subject for finding in found] == missing
+
+
+@pytest.mark.parametrize(("suffixes", "dropped"), [
+    ([".weight"], ["k_proj.weight_scale_inv", "q_proj.weight_scale_inv"]), ([".weight", ".weight_scale_inv"], []),
+])
+def test_scales_that_are_not_fused_with_their_weights(tell: Told, suffixes: list[str], dropped: list[str]) -> None:
+    part = "model.layers.4.self_attn."
+    tensors = {f"{part}{member}.weight{scale}": ((2, 1) if scale else (144, 64), "F32" if scale else "F8_E4M3")
+               for member in ("q_proj", "k_proj", "o_proj") for scale in ("", "_scale_inv")}
+    config = tiny.CONFIG | {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
+    found = tell(tensors, config, partial=True, fuses=[["q_proj", "k_proj"]], fuse_suffixes=suffixes)
+    assert heard(found) == [("weights-dropped", "error", f"{part}{name}") for name in dropped]
+    assert all(finding.facts["filled"] == 0 for finding in found)

@@ -185,6 +185,12 @@ def test_a_lost_tensor(check, name: str) -> None:
     assert told(found) == {("error", "weights-missing", name)}
 
 
+def test_scales_of_another_shape_are_one_finding(check) -> None:
+    name = "model.layers.7.mlp.experts.1.down_proj.weight_scale_inv"
+    found = check(tiny.expert_tensors() | {name: ((1, 1), "F32")}, tiny.EXPERT_CONFIG)
+    assert told(found) == {("error", "scale-shape", name)}
+
+
 def test_lost_ends_and_a_lost_layer(check) -> None:
     found = check(dropped(tiny.dense_tensors(), "model.embed_tokens.weight"))
     assert ("error", "weights-missing", "model.embed_tokens.weight") in told(found)
