@@ -187,7 +187,7 @@ def test_a_lost_tensor(check, name: str) -> None:
 
 def test_scales_of_another_shape_are_one_finding(check) -> None:
     name = "model.layers.7.mlp.experts.1.down_proj.weight_scale_inv"
-    found = check(tiny.expert_tensors() | {name: ((1, 1), "F32")}, tiny.EXPERT_CONFIG)
+    found = check(tiny.expert_tensors() | {name: ((2, 1), "F32")}, tiny.EXPERT_CONFIG)
     assert told(found) == {("error", "scale-shape", name)}
 
 
