@@ -35,6 +35,10 @@ class Words(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Entry of a list of layer types -> kind of attention."""
     feed_forward_types: dict[str, str]
     """Entry of a list of layer types -> kind of feed-forward block."""
+    indexers: dict[str, bool]
+    """Entry of a list of indexers -> whether the layer has one of its own."""
+    expert_formats: dict[str, str]
+    """Dtype that a config states for routed experts -> format."""
     numbered_types: dict[str, list[str]]
     """Key of a list of numbers -> kind of attention that 0, 1 ... stand for."""
     known: dict[str, list[str]]
@@ -191,7 +195,8 @@ class Block(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tensors: list[Row]
     """Its tensors."""
     layers: str = ""
-    """Layers that have it: `all`, or kinds of attention or feed-forward block joined by `+`; empty: not in a layer."""
+    """Layers that have it: `all`, or kinds of attention or feed-forward block, or `indexed` (an indexer of their own),
+    `merging` (a cache compressed along the sequence), `overlapping` (both), joined by `+`; empty: not in a layer."""
     at: str = ""
     """What its names begin with, with `{L}` for the layer."""
     when: str | None = None

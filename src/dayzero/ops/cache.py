@@ -18,7 +18,8 @@ def cache_bytes_per_token(attention: Attention, bytes_per_value: int = 2) -> int
     """Bytes that one layer caches for one token, all KV heads together.
 
     full, sliding, sparse: one key and one value for each KV head. latent: the compressed key/value and the shared
-    positional key. linear: 0, its state does not grow. A sliding layer caches this for at most `window` tokens.
+    positional key, or the share of a token in what several have in common (rounded up). linear: 0, its state does not
+    grow. A sliding layer caches this for at most `window` tokens.
     Raises ReleaseError for a latent attention whose ranks are not known.
     """
     if attention.kind == "linear":
@@ -27,7 +28,7 @@ def cache_bytes_per_token(attention: Attention, bytes_per_value: int = 2) -> int
         if attention.kv_rank is None:
             raise ReleaseError("a latent attention states no rank of its cached key/value",
                                "state kv_rank on the card, or complete the release's config")
-        return (attention.kv_rank + (attention.rope_dim or 0)) * bytes_per_value
+        return -(-(attention.kv_rank + (attention.rope_dim or 0)) * bytes_per_value // attention.merged)
     return attention.kv_heads * (attention.head_dim + attention.v_head_dim) * bytes_per_value
 
 

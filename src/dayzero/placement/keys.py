@@ -8,7 +8,7 @@ from dayzero.schema import ModelSpec
 
 _USUAL = {
     "heads": "num_attention_heads", "linear_heads": "num_attention_heads",
-    "linear_kv_heads": "linear_num_key_heads", "kv_heads": "num_key_value_heads",
+    "output_groups": "o_groups", "linear_kv_heads": "linear_num_key_heads", "kv_heads": "num_key_value_heads",
     "dense_width": "intermediate_size", "expert_width": "moe_intermediate_size", "experts": "num_experts",
     "vocab_size": "vocab_size", "layers": "num_hidden_layers",
 }

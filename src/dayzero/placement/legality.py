@@ -43,11 +43,12 @@ def _feed_forwards(model: ModelSpec) -> list[FeedForward]:
 
 
 def shard_heads(model: ModelSpec, layout: Layout, engine: Engine) -> Iterator[Finding]:
-    """Attention heads, or the heads of a linear attention's state, cannot be dealt out evenly.
+    """Attention heads, output groups, or the heads of a linear attention's state, cannot be dealt out evenly.
 
     ## What
     The number of heads of some layers is not a multiple of the ranks that share attention. The query/key heads of a
-    linear attention count like the heads of its state.
+    linear attention count like the heads of its state, and so do groups of heads that have an output projection of their
+    own.
 
     ## Why
     A head is computed on one rank. With an uneven number the query projection has no equal parts, and engines refuse to
@@ -67,10 +68,11 @@ def shard_heads(model: ModelSpec, layout: Layout, engine: Engine) -> Iterator[Fi
         key = config_key(model, value)
         if heads % degree and (key, heads) not in seen:
             seen.add((key, heads))
+            things = "output groups" if value == "output_groups" else "heads"
             yield Finding(
                 rule="shard-heads", severity="error", subject=key,
-                message=f"{heads} heads cannot be shared by {degree} ranks",
-                hint=f"degrees that divide the heads: {_degrees(heads)}; use pp or dp for the other devices",
+                message=f"{heads} {things} cannot be shared by {degree} ranks",
+                hint=f"degrees that divide the {things}: {_degrees(heads)}; use pp or dp for the other devices",
                 facts={"value": heads, "tp": degree, "valid": _valid(heads)})
 
 
@@ -78,6 +80,8 @@ def _head_counts(attention: Attention) -> Iterator[tuple[str, int]]:
     """(value that `sources` knows, heads) of everything that is dealt out by whole heads and never replicated."""
     if attention.kind != "linear":
         yield "heads", attention.heads
+        if attention.output_groups:
+            yield "output_groups", attention.output_groups
         return
     yield "linear_heads", attention.heads
     if attention.kv_heads != attention.heads:

@@ -119,6 +119,15 @@ class Attention(Noun, frozen=True, kw_only=True):
     """Width of the shared positional key that is cached beside `kv_rank` (latent attention)."""
     conv_kernel: int | None = None
     """Taps of the short convolution in front of a linear attention."""
+    merged: int = 1
+    """Tokens that share one entry of a cache that is compressed along the sequence."""
+    output_groups: int = 0
+    """Groups of heads with an output projection of their own; 0: one projection for all."""
+
+    @property
+    def is_entry_head(self) -> bool:
+        """Whether what a latent attention caches is key and value as it is, so that no matrix expands it."""
+        return self.kind == "latent" and self.head_dim == self.v_head_dim == (self.kv_rank or 0) + (self.rope_dim or 0)
 
 
 class Rope(Noun, frozen=True, kw_only=True):
@@ -163,7 +172,7 @@ class Layer(Noun, frozen=True, kw_only=True):
     """One decoder layer: which kinds it is made of."""
 
     attention: str
-    """Key into `ModelSpec.attentions`."""
+    """Key into `ModelSpec.attentions`: a kind, `/` and the tokens that share an entry where layers of it differ."""
     feed_forward: str
     """Key into `ModelSpec.feed_forwards`."""
 

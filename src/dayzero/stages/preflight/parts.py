@@ -15,6 +15,7 @@ from dayzero.data.vocabulary import Parts, spellings, vocabulary
 from dayzero.schema import ModelSpec, Release, WeightFamily
 
 SHARED = "shared_experts"
+VALUES = "attention.v"
 OUTSIDE = "the model"
 """Where something is absent that is in no layer."""
 NEAR = 0.8
@@ -81,7 +82,10 @@ def _inside(model: ModelSpec, parts: Parts, gated: bool) -> Iterator[Absent]:
         if len(family.shape) > 1 and _holds_values(family):
             having[family.role].update(layers.intersection(family.layers))
     strange = _strange(model, layers, dimensions=2)
+    unexpanded = all(model.attentions[model.layers[index].attention].is_entry_head for index in layers)
     for need in (*parts.needs, *([parts.gate] if parts.gate and gated else [])):
+        if unexpanded and VALUES in need.split("|"):
+            continue
         there = set[int]().union(*(having[role] for role in need.split("|")))
         if not there:
             yield _absent(need, f"all layers with {' or '.join(parts.kinds)}".replace("_", " "), strange)

@@ -12,7 +12,7 @@ from math import prod
 
 import numpy as np
 
-from dayzero.data.vocabulary import Block, Format, Row, blocks
+from dayzero.data.vocabulary import Block, Format, Row, blocks, vocabulary
 from dayzero.errors import CardError, did_you_mean
 from dayzero.schema import Column, TensorGroup, TensorTable
 from dayzero.schema.release import ITEM_BITS
@@ -21,9 +21,11 @@ from . import names
 from .config import Config, shortened
 from .expression import UnknownName, evaluate
 from .facts import FLAGS, Facts
+from .layers import indexed_layers, merged_tokens
 from .stated import WHOLE_ROW, quantised
 
-KINDS = ("all", "full", "sliding", "sparse", "latent", "linear", "dense", "experts")
+KINDS = ("all", "full", "sliding", "sparse", "latent", "linear", "dense", "experts", "indexed", "merging",
+         "overlapping")
 _NUMBERS = re.compile("[0-9]{1,5}(-[0-9]{1,5})?")
 MOST_AXES = 64
 MOST_TENSORS = 5_000_000
@@ -73,7 +75,12 @@ class Architecture:
     def __init__(self, config: Config, facts: Facts, attention: Sequence[str], feed_forward: Sequence[str]) -> None:
         self.config = config
         self.facts = facts
-        self.kinds = list(zip(attention, feed_forward, strict=True))
+        self.kinds = [{*kinds} for kinds in zip(attention, feed_forward, strict=True)]
+        indexed, merged = indexed_layers(config, facts, attention), merged_tokens(config, facts)
+        for layer, kinds in enumerate(self.kinds):
+            merging = merged[layer] > 1
+            kinds.update({"indexed"} if layer in indexed else (), {"merging"} if merging else (),
+                         {"overlapping"} if merging and layer in indexed else ())
         sliding = {f"sliding_{name}": facts[name] for name in ("heads", "kv_heads", "head_dim", "v_head_dim")}
         self.variables = {**config.variables(), **dict.fromkeys(FLAGS, 0), **sliding, **facts}
         self.dtype = DTYPES.get(config.text("dtype").removeprefix("torch."), "BF16")
@@ -221,9 +228,11 @@ def standard_tensors(architecture: Architecture) -> tuple[Builder, list[str]]:
     """Tensors that the standard blocks would have, and what could not be worked out, one text each."""
     builder = Builder(architecture)
     stated, problems = architecture.quantised, architecture.problems
+    experts = vocabulary().config.expert_formats.get(architecture.config.text("expert_dtype"))
     for name, use in standard_uses(architecture):
+        own = experts if name == "experts" else None
         try:
-            builder.add_block(replace(use, format=stated.of(name), excludes=stated.leaves_plain))
+            builder.add_block(replace(use, format=own or stated.of(name), excludes=stated.leaves_plain))
         except UnknownName as error:
             problems.append(f"estimate of {name}: {error.message}")
     return builder, problems

@@ -58,11 +58,13 @@ class Chosen:
         return value
 
 
-def attention(kind: str, facts: Facts, seen: Seen, config: Config) -> Attention:
-    """The kind's dimensions. Heads are the config's: no header tells how rows are divided into them."""
+def attention(name: str, facts: Facts, seen: Seen, config: Config) -> Attention:
+    """The dimensions of a kind, or of `kind/tokens that share an entry`. Heads are the config's: no header tells how
+    rows are divided into them."""
     choose = Chosen(config, facts)
+    kind, _, merged = name.partition("/")
     if kind == "latent":
-        return _latent(facts, seen, choose)
+        return _latent(facts, seen, choose, int(merged or 1))
     if kind == "linear":
         return _linear(facts, seen, choose)
     if kind == "none":
@@ -89,7 +91,8 @@ def _kv_heads(own: str, facts: Facts, seen: Seen, config: Config) -> int:
     return derived
 
 
-def _latent(facts: Facts, seen: Seen, choose: Chosen) -> Attention:
+def _latent(facts: Facts, seen: Seen, choose: Chosen, merged: int) -> Attention:
+    """`merged`: tokens that share an entry; 0: a window is all that is kept."""
     heads = facts["heads"]
     rank = choose.pick("kv_rank", seen.columns("attention.kv_up"))
     q_rank = choose.pick("q_rank", seen.columns("attention.q_up")) or None
@@ -99,10 +102,12 @@ def _latent(facts: Facts, seen: Seen, choose: Chosen) -> Attention:
         rope = choose.pick("rope_dim", seen.rows("attention.kv_down"), less=rank)
     query = seen.rows("attention.q_up") or seen.rows("attention.q")
     nope = choose.pick("nope_dim", query, heads, less=rope)
-    value = choose.pick("v_head_dim", seen.columns("attention.o"), heads)
+    whole = None if "output_groups" in facts else seen.columns("attention.o")
+    value = choose.pick("v_head_dim", whole, heads)
     choose.config.note("head_dim", choose.config.sources.get("nope_dim", "default: 0"))
     return Attention(kind="latent", heads=heads, kv_heads=1, head_dim=nope + rope, v_head_dim=value, q_rank=q_rank,
-                     kv_rank=rank, rope_dim=rope)  # fmt: skip
+                     kv_rank=rank, rope_dim=rope, window=None if merged else facts.get("window"),
+                     merged=max(1, merged), output_groups=facts.get("output_groups", 0))  # fmt: skip
 
 
 def _linear(facts: Facts, seen: Seen, choose: Chosen) -> Attention:

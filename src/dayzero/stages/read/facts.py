@@ -14,7 +14,7 @@ OPTIONAL = ("q_rank", "kv_rank", "nope_dim", "rope_dim", "window", "full_every",
             "sliding_kv_heads", "sliding_head_dim", "sliding_v_head_dim", "linear_heads", "linear_kv_heads",
             "linear_head_dim", "linear_v_head_dim", "conv_kernel", "dense_width", "expert_width", "expert_input",
             "experts", "top_k", "shared_experts", "shared_width", "dense_first", "experts_last", "mtp_layers",
-            "index_heads", "index_head_dim", "state_size", "state_groups",
+            "index_heads", "index_head_dim", "output_groups", "output_rank", "streams", "state_size", "state_groups",
             "state_expand")
 FLAGS = ("attention_bias", "qkv_bias", "mlp_bias", "expert_bias", "router_bias", "ungated", "sinks", "sandwich_norms",
          "shared_gate", "output_gate", "qk_norm", "full_rank_gate", "latent_gate", "use_window")
@@ -89,6 +89,8 @@ def _attention_defaults(config: Config, facts: Facts) -> None:
     _default(config, facts, "kv_heads", facts["heads"], "as many as query heads")
     _default(config, facts, "head_dim", max(1, facts["hidden_size"] // facts["heads"]), "hidden size / heads")
     _default(config, facts, "v_head_dim", facts["head_dim"], "as wide as a key head")
+    if "kv_rank" not in facts and "q_rank" in facts and 0 < facts.get("rope_dim", 0) < facts["head_dim"]:
+        _shared_head(config, facts)
     if "kv_rank" in facts:
         _default(config, facts, "nope_dim", facts["head_dim"], "head_dim")
         _default(config, facts, "rope_dim", 0, "no separate positional key")
@@ -103,6 +105,14 @@ def _attention_defaults(config: Config, facts: Facts) -> None:
         _default(config, facts, "linear_kv_heads", facts["linear_heads"], "as many as heads of the state")
         _default(config, facts, "linear_head_dim", facts["head_dim"], "head_dim")
         _default(config, facts, "linear_v_head_dim", facts["linear_head_dim"], "as wide as a key head")
+
+
+def _shared_head(config: Config, facts: Facts) -> None:
+    """One head of compressed queries that is key and value at once is a latent cache: there is nothing to expand."""
+    if facts["kv_heads"] == 1:
+        for name in ("kv_rank", "nope_dim"):
+            _default(config, facts, name, facts["head_dim"] - facts["rope_dim"], "one head is key and value")
+        facts["shared_head"] = 1
 
 
 def _state_space(config: Config, facts: Facts) -> None:

@@ -54,6 +54,38 @@ def feed_forward_kinds(config: Config, facts: Facts, evidence: Evidence) -> list
     return kinds
 
 
+def merged_tokens(config: Config, facts: Facts) -> list[int]:
+    """Tokens that share an entry of the cache in each layer; 1: each has its own, 0: only a window is kept. Raises
+    ReleaseError."""
+    found, words = config.find("merged_tokens"), config.find("layer_types")
+    if found is None:
+        return [1] * facts["layers"]
+    ratios, path = found
+    if isinstance(ratios, dict) and words is not None and isinstance(words[0], list):
+        ratios = [ratios.get(str(word), 0) for word in words[0]]
+    if not isinstance(ratios, list):
+        return [1] * facts["layers"]
+    if not all(type(ratio) is int and 0 <= ratio <= LIMITS["layers"] for ratio in ratios):
+        raise ReleaseError(f"{config.name}: {path} is not a list of numbers of tokens", "correct the config")
+    config.note("merged_tokens", config.source(path))
+    return [*ratios[: facts["layers"]], *[1] * (facts["layers"] - len(ratios))]
+
+
+def indexed_layers(config: Config, facts: Facts, kinds: Sequence[str]) -> frozenset[int]:
+    """Layers with an indexer of their own: those that a list names; of caches that are compressed to several degrees,
+    those with the longest (the short ones are read whole); else all whose attention is sparse or latent."""
+    if "index_heads" not in facts:
+        return frozenset()
+    chosen = [layer for layer, kind in enumerate(kinds) if kind in ("sparse", "latent")]
+    found, own = config.find("indexer_types"), vocabulary().config.indexers
+    if found is not None and isinstance(found[0], list):
+        words = found[0]
+        return frozenset(layer for layer in chosen if layer >= len(words) or own.get(str(words[layer]), True))
+    merged = merged_tokens(config, facts)
+    least = min((tokens for tokens in merged if tokens > 1), default=1)
+    return frozenset(layer for layer in chosen if merged[layer] == least)
+
+
 def _single_stated(config: Config, layers: int) -> list[str] | None:
     """Kinds of feed-forward block where the config lists layers without token mixing: the others have none."""
     words, names = (config.find("layer_types") or ((), ""))[0], vocabulary().config
@@ -81,6 +113,8 @@ def index_base(lists: Sequence[Sequence[int]], layers: int,
 
 def _stated_kinds(config: Config, facts: Facts, evidence: Evidence) -> list[str]:
     """What the config says; a layer is sparse if something chooses the tokens that it looks at and it is not latent."""
+    if "shared_head" in facts:
+        return ["full"] * facts["layers"]  # what windows it has are beside the compressed cache
     kinds = _dense_kinds(config, facts, evidence)
     if "kv_rank" in facts:
         return kinds

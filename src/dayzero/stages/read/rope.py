@@ -30,7 +30,7 @@ def ropes(config: Config, kinds: Iterable[str]) -> dict[str, Rope]:
     own_keys = {kind: key for kind, names in keys().rope.own_bases.items() if (key := _first(raw, names))}
     standard = set(vocabulary().config.layer_types.values())
     for kind in dict.fromkeys([*kinds, *({*own_keys, *by_kind} - standard)]):
-        own = by_kind.get(kind) or (by_kind.get("full") if kind in LIKE_FULL else None)
+        own = by_kind.get(kind) or (by_kind.get("full") if kind.partition("/")[0] in LIKE_FULL else None)
         if kind in NOT_ROTATED:
             continue
         if own is None and kind in own_keys:

@@ -18,7 +18,7 @@ from .config import DEFAULT, Config, Table
 from .dims import Seen, attention, feed_forward
 from .facts import Facts, language_facts
 from .families import Dims, Part, parts_of
-from .layers import Evidence, attention_kinds, feed_forward_kinds
+from .layers import Evidence, attention_kinds, feed_forward_kinds, merged_tokens
 from .roles import role_of
 from .rope import ropes
 from .towers import add_towers
@@ -46,8 +46,11 @@ def model_spec(name: str, config: object, tensors: TensorTable, *, config_name: 
     evidence = _evidence(headers)
     mixing = attention_kinds(stated, facts, evidence)
     feeding = feed_forward_kinds(stated, facts, evidence)
-    attentions = {kind: attention(kind, facts, Seen(headers, _layers_of(kind, mixing)), stated)
-                  for kind in dict.fromkeys(mixing)}  # fmt: skip
+    merged = merged_tokens(stated, facts)
+    mixed = [f"{kind}/{tokens}" if kind == "latent" and tokens != 1 else kind
+             for kind, tokens in zip(mixing, merged, strict=True)]  # fmt: skip
+    attentions = {name: attention(name, facts, Seen(headers, _layers_of(name, mixed)), stated)
+                  for name in dict.fromkeys(mixed)}  # fmt: skip
     feed_forwards = {kind: feed_forward(kind, facts, Seen(headers, _layers_of(kind, feeding)), stated)
                      for kind in dict.fromkeys(feeding)}  # fmt: skip
     families = tuple(part.family for part in parts)
@@ -58,7 +61,7 @@ def model_spec(name: str, config: object, tensors: TensorTable, *, config_name: 
         name=name, architectures=stated.names("architectures"), model_type=stated.text("model_type"),
         hidden_size=facts["hidden_size"], vocab_size=facts["vocab_size"], max_positions=stated.integer("max_positions"),
         tied_embeddings=tied,
-        layers=tuple(Layer(attention=one, feed_forward=two) for one, two in zip(mixing, feeding, strict=True)),
+        layers=tuple(Layer(attention=one, feed_forward=two) for one, two in zip(mixed, feeding, strict=True)),
         attentions=attentions, feed_forwards=feed_forwards, ropes=ropes(stated, attentions), families=families,
         mtp_layers=_mtp_layers(parts),
         parameters=sum(part.family.parameters for part in used),
