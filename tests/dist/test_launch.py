@@ -8,10 +8,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.support import tiny
 
-from dayzero.errors import NotPossible, StageError
+from dayzero.errors import NotPossible, StageError, StoreError
 from dayzero.progress import Progress
 from dayzero.runtime.assignment import Assignment, Pass
 from dayzero.runtime.launch import launch
@@ -119,6 +120,39 @@ def test_a_tensor_that_one_stage_lacks_ends_the_launch(model: Path, tmp_path: Pa
     with pytest.raises(StageError, match=r"the files do not hold model\.norm\.weight") as caught:
         launch(_assignment(root), tmp_path / "launch")
     assert "model.nrm_.weight" in caught.value.hint and time.monotonic() - start < 60
+
+
+def test_a_rank_without_space_is_told_as_that(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second rank finds the disk full when it wants to say what it does."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, errno, pathlib\n"
+        "write = pathlib.Path.write_text\n"
+        "def full(path, text, *rest, **more):\n"
+        "    if os.environ.get('RANK') == '1' and text.startswith('loading'):\n"
+        "        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))\n"
+        "    return write(path, text, *rest, **more)\n"
+        "pathlib.Path.write_text = full\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (tmp_path / "runs").mkdir()
+    with pytest.raises(StoreError, match="is full: the ranks of pp=2 cannot write"):
+        launch(_assignment(model), tmp_path / "runs" / "launch")
+    assert not list((tmp_path / "runs").iterdir())
+
+
+def test_a_launch_leaves_nothing_in_the_temporary_folder(model: Path, tmp_path: Path,
+                                                         monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither one that succeeds nor one that is interrupted."""
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    brief = msgspec.structs.replace(_assignment(model, tokens=2), passes=(Pass(dtype="bf16", generate=1),))
+    launch(brief, tmp_path / "launch")
+
+    def interrupt(pids: list[int]) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        launch(_assignment(model), tmp_path / "launch", progress=_When(tmp_path / "launch", interrupt))
+    assert not [path for path in (tmp_path / "tmp").iterdir() if not path.name.startswith("torchinductor")]
 
 
 def test_what_cannot_be_run_says_why(model: Path, tmp_path: Path) -> None:
