@@ -57,22 +57,25 @@ def attention_values(attention: Attention, layout: Layout) -> int:
     return width + (attention.kv_rank or 0) + (attention.rope_dim or 0) + (attention.q_rank or 0)
 
 
-def feed_forward_values(block: FeedForward, layout: Layout) -> int:
+def feed_forward_values(block: FeedForward, layout: Layout, every_row: bool = False) -> int:
     """Values for each token that are alive on one rank inside a feed-forward block: gate, up and their product; for
-    experts also the token's copies on the way in and out, as many as a balanced router sends to one rank."""
+    experts also the token's copies on the way in and out, as many as a balanced router sends to one rank; of a single
+    replica with `every_row` one for each of the token's experts, wherever they are."""
     if block.kind == "dense":
         return 3 * -(-block.width // layout.tp)
     replicas = max(1, layout.ep // layout.tp)
-    copies = -(-block.top_k * replicas // layout.ep)
+    copies = block.top_k if every_row and layout.dp == 1 else -(-block.top_k * replicas // layout.ep)
     routed = copies * (2 * block.input_width + 3 * -(-block.width // layout.expert_tp))
     return routed + 3 * -(-block.shared_width // layout.tp)
 
 
-def activation_bytes(model: ModelSpec, layout: Layout, layers: range, tokens: int) -> int:
-    """Bytes of activations at the peak of a step of `tokens` tokens, on one rank of the stage that holds `layers`."""
+def activation_bytes(model: ModelSpec, layout: Layout, layers: range, tokens: int, every_row: bool = False) -> int:
+    """Bytes of activations at the peak of a step of `tokens` tokens, on one rank of the stage that holds `layers`.
+    `every_row`: see `feed_forward_values`."""
     kinds = {(model.layers[index].attention, model.layers[index].feed_forward) for index in layers}
     inner = max((max(attention_values(model.attentions[attention], layout),
-                     feed_forward_values(model.feed_forwards[block], layout)) for attention, block in kinds), default=0)
+                     feed_forward_values(model.feed_forwards[block], layout, every_row))
+                 for attention, block in kinds), default=0)
     return tokens * value_bytes(model) * (3 * model.hidden_size + inner)
 
 
@@ -90,7 +93,7 @@ def device_bytes(model: ModelSpec, layout: Layout, stage: int, target: Target) -
         "weights": held_bytes(model, layout, target.engine, rules, layers, target.cluster.device.arch),
         "kv_cache": held * cache,
         "state": held * state,
-        "activations": activation_bytes(model, layout, layers, tokens),
+        "activations": activation_bytes(model, layout, layers, tokens, bool(rules and rules.every_row)),
         "logits": sequences * model.vocab_size * (value_bytes(model) + FP32) if last else 0,
         "workspace": (2 * tokens * value_bytes(model) * model.hidden_size if layout.world_size > 1 else 0)
                      + reserve_bytes(layout, rules, target.cluster.device),

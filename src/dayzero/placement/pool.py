@@ -135,7 +135,7 @@ def reserved(reserve: Reserve, memory: int, layout: Layout, batch: Batch) -> int
 
 def step_bytes(model: ModelSpec, layout: Layout, allocation: Allocation, layers: range, batch: Batch) -> int:
     """Bytes at the peak of a full step on one rank: activations, or in the last stage sampling."""
-    activations = activation_bytes(model, layout, layers, batch.tokens)
+    activations = activation_bytes(model, layout, layers, batch.tokens, allocation.every_row)
     last = layers.stop == len(model.layers)
     sampling = batch.sequences * model.vocab_size * allocation.logit_bytes if last else 0
     return max(activations, sampling + batch.tokens * model.hidden_size * value_bytes(model))

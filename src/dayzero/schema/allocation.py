@@ -73,6 +73,9 @@ class Allocation(Noun, frozen=True, kw_only=True):
     """For each sequence and entry of the vocabulary at the peak of sampling."""
     profiled: bool = False
     """Whether the peak of a full step is measured and subtracted from the budget before the cache is allocated."""
+    every_row: bool = False
+    """Whether a rank's kernels hold a row for each token and expert of a step, wherever the expert is. It is so for a
+    single replica; between replicas tokens are exchanged, and each rank has what the router sends to it."""
     whole_prompts: bool = False
     """Whether a step takes whole prompts, up to the longest sequence, instead of pieces of them."""
     piece_above: int | None = None

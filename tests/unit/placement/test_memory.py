@@ -108,6 +108,16 @@ def test_values_of_a_feed_forward_block_by_hand() -> None:
     assert feed_forward_values(experts, Layout(tp=4, ep=4)) == 2 * (2 * 1024 + 3 * 512) + 3 * 150  # 6 / 4, rounded up
     assert feed_forward_values(experts, Layout(tp=2, dp=4, ep=8)) == 3 * (2 * 1024 + 3 * 512) + 3 * 300  # 6 * 4 / 8
     assert feed_forward_values(FeedForward(kind="dense", width=600, input_width=64), Layout(tp=4)) == 3 * 150
+    every = feed_forward_values(experts, Layout(tp=4, ep=4), every_row=True)
+    assert every == 6 * (2 * 1024 + 3 * 512) + 3 * 150  # rows of experts elsewhere are there, and stay empty
+    assert feed_forward_values(experts, Layout(tp=2, dp=4, ep=8), True) == 3 * (2 * 1024 + 3 * 512) + 3 * 300
+
+
+def test_an_engine_that_holds_every_row_needs_more_with_experts_dealt_out() -> None:
+    layout = Layout(tp=8, ep=8)
+    plain, vllm = (device_bytes(sparse(), layout, 0, msgspec.structs.replace(target(8, concurrency=8), engine=engine))
+                   for engine in (target(8).engine, msgspec.structs.replace(target(8).engine, name="vllm")))
+    assert vllm["activations"] > plain["activations"]
 
 
 def test_sequences_are_dealt_out_to_replicas() -> None:

@@ -13,7 +13,7 @@ from tests.support.config_release import KIMI, LLAMA, release
 from dayzero.data import device, engine
 from dayzero.data.allocation import allocation, allocations
 from dayzero.data.precisions import precision
-from dayzero.placement.pool import Pool, Settings, pool, reserved
+from dayzero.placement.pool import Pool, Settings, pool, reserved, step_bytes
 from dayzero.placement.precision import recast
 from dayzero.schema import Device, Layout, ModelSpec
 from dayzero.schema.allocation import Batch
@@ -51,6 +51,19 @@ def test_one_small_card(llama: ModelSpec, length: int, logged: int, starts: bool
     assert found.least.weights / GIB == pytest.approx(14.9888, rel=0.002)
     assert found.least.room.tokens == pytest.approx(logged, rel=0.03)
     assert found.starts(allocation("vllm", "2024-12")) == starts  # type: ignore[arg-type]
+
+
+def test_the_buffer_that_a_kernel_of_experts_asks_for_is_part_of_the_step(root: Path) -> None:
+    # InferenceX, agg-b200-tp8pp2-agentic.yaml: ~1.6 GiB for 8192 tokens of Kimi-K3. flashinfer, csrc/
+    # trtllm_fused_moe_kernel_launcher.cu: the second product of (experts + (tokens * top_k - experts) / tile) tiles of
+    # 128 rows of the latent width in 16 bits
+    model = read(str(root / "examples/cards/kimi-k3.toml")).model
+    rows = (896 + (8192 * 16 - 896) // 128) * 128
+    assert rows * 3584 * 2 / GIB == pytest.approx(1.6, rel=0.03)
+    rules, batch = allocation("vllm"), Batch(above_bytes=0, tokens=8192, sequences=256)
+    assert rules
+    for layout in (Layout(tp=8, pp=2), Layout(tp=8, pp=2, ep=8)):
+        assert step_bytes(model, layout, rules, range(47), batch) > rows * (3584 * 2 + 3072 // 8)
 
 
 def test_two_engines_on_the_same_devices(qwen: ModelSpec) -> None:
