@@ -13,6 +13,8 @@ from dayzero.schema.finding import Severity
 
 _PREFIX, _LIMIT = 8, 100_000_000
 """Bytes of the length of a header, and most that a header may have."""
+MANY = 8
+"""Most tensors of one file that are named."""
 
 
 def beside(release: Release) -> Iterator[Finding]:
@@ -20,13 +22,22 @@ def beside(release: Release) -> Iterator[Finding]:
     loader = words().loader
     indexed = any(file.role == "index" for file in release.files)
     known = set(release.tensors.names()) if release.unread else set()
+    roots = set(map(_root, known))
     for file in release.unread:
-        shared = known & _tensor_names(release, file)
+        names = _tensor_names(release, file)
+        shared, own = known & names, sorted(name for name in names - known if _root(name) in roots)
         if indexed and file == loader.single:
             yield _finding(file, "error", f"loaders take {file} before the index and its shards, and it is not what "
                                           "was looked at", shared)
         elif indexed and shared:
             yield _finding(file, "error", f"{file} holds {min(shared)}, and the index does not list the file", shared)
+        elif indexed and own:
+            more = f" and {len(own) - MANY} more" if len(own) > MANY else ""
+            for name in own[:MANY]:
+                yield Finding(
+                    rule="file-unlisted", severity="error", subject=name,
+                    message=f"{file} holds {name}{more}, and the index does not list the file",
+                    hint="write the index again from the headers, or remove the file", facts={"file": file})
         else:
             yield _finding(file, "warning", f"{file} holds tensors, and nothing says that it is a part of the release",
                            shared)
@@ -38,6 +49,11 @@ def beside(release: Release) -> Iterator[Finding]:
                        set())
     for file in (each.name for each in release.files if each.name in loader.adapters):
         yield _finding(file, "warning", f"{file} makes loaders put an adapter on top of the weights", set())
+
+
+def _root(name: str) -> str:
+    """What the names of one model's tensors begin with: `model.layers`."""
+    return ".".join(name.split(".")[:2])
 
 
 def _finding(file: str, severity: Severity, message: str, shared: set[str]) -> Finding:

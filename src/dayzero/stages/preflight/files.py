@@ -93,8 +93,8 @@ def file_unlisted(case: Case) -> Iterator[Finding]:
 
     ## What
     Header and index disagree about where a tensor is. Or the folder has a file of weights that the index does not list:
-    `model.safetensors`, which loaders take before an index, or one that holds tensors of the same names. Other copies
-    of the weights, and adapters, are a warning.
+    `model.safetensors`, which loaders take before an index, or one with tensors of the same names, or with further ones
+    of the same model. Other copies of the weights, and adapters, are a warning.
 
     ## Why
     Loaders that follow the index never see the tensor; loaders that read all shards do: two engines run two models.

@@ -42,6 +42,14 @@ def test_other_files_with_the_same_names(folder: Path) -> None:
         ("error", "old.safetensors", f"old.safetensors holds {name}, and the index does not list the file")}
 
 
+def test_a_forgotten_layer_of_the_same_model(folder: Path) -> None:
+    # NVIDIA/Model-Optimizer#750: prediction layers in a file of their own, which the index has to list
+    name = "model.layers.92.eh_proj.weight"
+    small_release.write_shard(folder / "mtp.safetensors", {name: ("BF16", (64, 128))})
+    assert _told(folder) == {
+        ("error", name, f"mtp.safetensors holds {name}, and the index does not list the file")}
+
+
 def test_another_layout_is_a_warning(folder: Path) -> None:
     small_release.write_shard(folder / "consolidated.safetensors", {"norm.weight": ("BF16", (64,))})
     for name in ("pytorch_model-00001-of-00002.bin", "pytorch_model-00002-of-00002.bin", "adapter_config.json"):
