@@ -35,7 +35,7 @@ def check_possible(release: Release, target: Target) -> str:
                           'take a target with device = "local"')
     schemes = {family.scheme for family in release.model.families if family.parameters}
     if odd := sorted(schemes - set(DTYPES)):
-        raise NotPossible(f"the weights are quantised ({', '.join(odd)}); the reference runtime runs "
+        raise NotPossible(f"the weights are stored as {', '.join(odd)}; the reference runtime runs "
                           f"{', '.join(DTYPES)}", "take a release in one of these")
     return release.model.dtype
 

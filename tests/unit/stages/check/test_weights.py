@@ -186,6 +186,17 @@ def test_the_same_files_are_not_compared(reference) -> None:
     assert list(files.needless.values()) == ["the reference is the same files"]
 
 
+@pytest.mark.parametrize("name", ["model.safetensors", "adapter_config.json"])
+def test_what_a_loader_takes_in_place_of_what_was_read_fails(tmp_path: Path, name: str) -> None:
+    folder = small_release.write(tmp_path / "ours")
+    (folder / name).write_bytes(b"{}")
+    release = read(str(folder))
+    (found,) = check_files(release, release, SILENT).checks
+    assert not found.passed and found.detail == f"{name} of ours"
+    beside = check_files(read(str(small_release.write(tmp_path / "same"))), release, SILENT).checks
+    assert [(each.passed, each.detail) for each in beside][0] == (False, f"{name} of ours")
+
+
 def test_files_that_end_early(tmp_path: Path, reference) -> None:
     ours = _write(tmp_path / "ours", _arrays())
     path = tmp_path / "ours" / "part0.safetensors"
