@@ -194,7 +194,7 @@ def test_what_a_loader_takes_in_place_of_what_was_read_fails(tmp_path: Path, nam
     (found,) = check_files(release, release, SILENT).checks
     assert not found.passed and found.detail == f"{name} of ours"
     beside = check_files(read(str(small_release.write(tmp_path / "same"))), release, SILENT).checks
-    assert [(each.passed, each.detail) for each in beside][0] == (False, f"{name} of ours")
+    assert next((each.passed, each.detail) for each in beside) == (False, f"{name} of ours")
 
 
 def test_files_that_end_early(tmp_path: Path, reference) -> None:
