@@ -12,6 +12,7 @@ from dayzero.schema import Finding, WeightFamily
 
 from .library import misshapen
 from .loading import absent, loading
+from .mtp import stored_layers
 from .parts import OUTSIDE, absent_parts
 from .rule import Case, rule
 from .scales import scale_shape
@@ -84,12 +85,13 @@ def _not_where_listed(case: Case) -> Iterator[Finding]:
 
 
 def _not_where_declared(case: Case) -> Iterator[Finding]:
-    """Parameters that the engine declares and nothing fills; those of prediction layers are the rules' about them."""
+    """Parameters that the engine declares and nothing fills; whole prediction layers are the rules' about them."""
     listed, last = case.release.index or {}, len(case.model.layers)
+    predicting = stored_layers(case)
     for entry in absent(loading(case)) if case.target.engine.facts.declares else ():
         layer = next((int(segment) for segment in entry.name.split(".") if segment.isdecimal()), -1)
         tied = case.model.tied_embeddings and entry.name.removesuffix(".weight").split(".")[-1] in spellings("head")
-        if entry.name not in listed and layer < last and not tied:
+        if entry.name not in listed and (layer < last or layer in predicting) and not tied:
             yield _missing(entry.name, f"the engine declares {entry.name}, and no file holds anything for it",
                            declared=list(entry.shape))
 

@@ -133,11 +133,13 @@ def test_decoder_layers_beyond_those_of_the_config(tell: Told) -> None:
     ({"model.layers.4.self_attn.qkv_proj.weight": ([240, 64], "BF16")}, {"fuses": [["q_proj", "k_proj"]]}, []),
     ({"model.layers.4.mlp.experts.w13_weight": ([4, 192, 64], "BF16")}, {}, []),  # stacked from one for each expert
     ({"model.layers.12.eh_proj.weight": ([64, 128], "BF16")}, {}, []),  # a rule of its own: mtp-absent
+    ({"model.layers.13.rot.bias": ([64], "BF16")}, {}, ["model.layers.13.rot.bias"]),  # of one that is there
     ({"lm_head.weight": ([128, 64], "BF16")}, {}, []),  # tied
 ])
 def test_what_an_engine_declares_and_a_sample_lacks(tmp_path: Path, declares: dict[str, tuple[list[int], str]],
                                                     facts: dict[str, object], missing: list[str]) -> None:
-    tensors = {Q: ((144, 64), "BF16"), "model.layers.4.mlp.experts.0.up_proj.weight": ((96, 64), "BF16")}
+    tensors = {Q: ((144, 64), "BF16"), "model.layers.4.mlp.experts.0.up_proj.weight": ((96, 64), "BF16"),
+               "model.layers.13.rot.weight": ((64, 64), "BF16")}
     found = teller(tmp_path, "weights-missing")(tensors, partial=True, declares=declares, **facts)
     assert [finding.subject for finding in found] == missing
 
