@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-STAGES = ["target", "read", "trace", "run", "check"]
+STAGES = ["read", "target", "trace", "run", "check"]
 """The stages that take long enough to be interrupted on purpose."""
 
 
