@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from dayzero.data.vocabulary import vocabulary
 from dayzero.schema import ModelSpec
 
 _USUAL = {
@@ -13,15 +14,19 @@ _USUAL = {
     "vocab_size": "vocab_size", "layers": "num_hidden_layers",
 }
 """Names to show when the source of a value is not a config key (a tensor header, a default)."""
-_STATED = re.compile(r"config\.json: (?:[^\s.]+\.)*(?P<key>[^\s.)]+)")
+_STATED = re.compile(r"config\.json: (?P<path>[^\s)]+)")
 
 
 def config_key(model: ModelSpec, value: str) -> str:
-    """The last part of the config key that `value` was read from, such as num_attention_heads."""
+    """The config key that `value` was read from, such as num_attention_heads or linear_attn_config.num_heads."""
     return stated_key(model, value) or _USUAL[value]
 
 
 def stated_key(model: ModelSpec, value: str) -> str:
-    """The last part of the config key that `value` was read from or differs from; empty if the config has none."""
+    """The config key that `value` was read from or differs from, dotted from the table of the language model on; empty
+    if the config has none."""
     stated = _STATED.search(model.sources.get(value, ""))
-    return stated["key"] if stated else ""
+    parts = stated["path"].split(".") if stated else []
+    tables = vocabulary().config.text
+    first = next((index for index, part in enumerate(parts) if part not in tables), 0)
+    return ".".join(parts[first:])

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from dayzero.schema import Attention, Engine, FeedForward, Finding, Layout, ModelSpec, WeightFamily
+from dayzero.schema import Attention, Engine, Finding, Layout, ModelSpec
 
-from .cache import allocation_of
-from .keys import config_key, stated_key
+from .blocks import shard_quant_block
+from .keys import config_key
 from .layouts import divisors
 from .padding import head_padding
+from .widths import feed_forwards, subject, widths
 
 Rule = Callable[[ModelSpec, Layout, Engine], Iterable[Finding]]
 
@@ -36,19 +37,13 @@ def _kinds(model: ModelSpec) -> list[Attention]:
     return [attention for name, attention in model.attentions.items() if name in used]
 
 
-def _feed_forwards(model: ModelSpec) -> list[FeedForward]:
-    """The kinds of feed-forward block that layers use, each once."""
-    used = {layer.feed_forward for layer in model.layers}
-    return [block for name, block in model.feed_forwards.items() if name in used]
-
-
 def shard_heads(model: ModelSpec, layout: Layout, engine: Engine) -> Iterator[Finding]:
     """Attention heads, output groups, or the heads of a linear attention's state, cannot be dealt out evenly.
 
     ## What
     The number of heads of some layers is not a multiple of the ranks that share attention. The query/key heads of a
-    linear attention count like the heads of its state, and so do groups of heads that have an output projection of their
-    own.
+    linear attention count like the heads of its state, and so do groups of heads that have an output projection of
+    their own, and the heads of a vision tower that the engine cuts (`vision = "split"`).
 
     ## Why
     A head is computed on one rank. With an uneven number the query projection has no equal parts, and engines refuse to
@@ -60,6 +55,12 @@ def shard_heads(model: ModelSpec, layout: Layout, engine: Engine) -> Iterator[Fi
     ## How to fix
     Take a tp that divides the heads, set attention_tp to one that does, or use pp or dp for the remaining devices.
     """
+    for key, heads in _towers(model, layout, engine, "heads"):
+        yield Finding(
+            rule="shard-heads", severity="error", subject=key,
+            message=f"{heads} heads of a vision tower cannot be shared by {layout.tp} ranks",
+            hint='keep the tower whole on every rank (`vision = "replicated"`)',
+            facts={"value": heads, "tp": layout.tp, "valid": _valid(heads)})
     if engine.head_padding == "multiple_of_tp":
         return
     degree = layout.attention_degree
@@ -74,6 +75,15 @@ def shard_heads(model: ModelSpec, layout: Layout, engine: Engine) -> Iterator[Fi
                 message=f"{heads} {things} cannot be shared by {degree} ranks",
                 hint=f"degrees that divide the {things}: {_degrees(heads)}; use pp or dp for the other devices",
                 facts={"value": heads, "tp": degree, "valid": _valid(heads)})
+
+
+def _towers(model: ModelSpec, layout: Layout, engine: Engine, size: str) -> Iterator[tuple[str, int]]:
+    """(key, size) of every vision tower that the engine cuts, of which `size` (heads or width) is not a multiple of
+    tp."""
+    for tower in model.towers if engine.vision == "split" else ():
+        value = tower.heads if size == "heads" else tower.width
+        if value % layout.tp:
+            yield (tower.heads_key if size == "heads" else tower.width_key), value
 
 
 def _head_counts(attention: Attention) -> Iterator[tuple[str, int]]:
@@ -139,25 +149,6 @@ def _followers(model: ModelSpec, attention: Attention, degree: int) -> Iterator[
                 facts={"replication": degree // attention.kv_heads, "width": width})
 
 
-def _widths(model: ModelSpec, layout: Layout) -> Iterator[tuple[str, str, int, int]]:
-    """(config key, place, width, ways) of every feed-forward width that is cut; places: dense, experts and
-    shared_experts."""
-    for block in _feed_forwards(model):
-        if block.kind == "dense":
-            yield config_key(model, "dense_width"), "dense", block.width, layout.tp
-            continue
-        yield config_key(model, "expert_width"), "experts", block.width, layout.expert_tp
-        if block.shared_width:
-            key = stated_key(model, "shared_width") or config_key(model, "expert_width")
-            yield key, "shared_experts", block.shared_width, layout.tp
-
-
-def _subject(model: ModelSpec, key: str, place: str) -> str:
-    """The key; with the family in parentheses where the key is that of another family's width."""
-    borrowed = place == "shared_experts" and key == config_key(model, "expert_width")
-    return f"{key} ({place})" if borrowed else key
-
-
 _WIDTH_HINTS = {"experts": "; ep keeps experts whole", "shared_experts": "; or keep the shared experts whole"}
 
 
@@ -166,7 +157,8 @@ def shard_width(model: ModelSpec, layout: Layout, engine: Engine) -> Iterator[Fi
 
     ## What
     The width of a dense block or of an expert is not a multiple of the ranks that share it; or that of the shared
-    experts (a warning: they can be kept whole on every rank) or the vocabulary (a warning: it is padded).
+    experts (a warning: they can be kept whole on every rank), of a vision tower that the engine cuts
+    (`vision = "split"`), or the vocabulary (a warning: it is padded).
 
     ## Why
     Each rank holds equal rows of the up projection and equal columns of the down projection. Engines refuse uneven
@@ -179,15 +171,21 @@ def shard_width(model: ModelSpec, layout: Layout, engine: Engine) -> Iterator[Fi
     Take a tp that divides the width; for experts raise ep, which keeps experts whole.
     """
     seen: set[tuple[str, str]] = set()
-    for key, place, width, parts in _widths(model, layout):
+    for key, place, width, parts in widths(model, layout):
         if width % parts and (key, place) not in seen:
             seen.add((key, place))
             yield Finding(
                 rule="shard-width", severity="warning" if place == "shared_experts" else "error",
-                subject=_subject(model, key, place),
+                subject=subject(model, key, place),
                 message=f"a width of {width} cannot be cut into {parts} equal parts",
                 hint=f"degrees that divide it: {_degrees(width)}" + _WIDTH_HINTS.get(place, ""),
                 facts={"value": width, "tp": parts, "valid": _valid(width)})
+    for key, width in _towers(model, layout, engine, "width"):
+        yield Finding(
+            rule="shard-width", severity="error", subject=key,
+            message=f"a width of {width} in a vision tower cannot be cut into {layout.tp} equal parts",
+            hint='keep the tower whole on every rank (`vision = "replicated"`)',
+            facts={"value": width, "tp": layout.tp, "valid": _valid(width)})
     if model.vocab_size % layout.tp:
         yield Finding(
             rule="shard-width", severity="warning", subject=config_key(model, "vocab_size"),
@@ -212,7 +210,7 @@ def shard_experts(model: ModelSpec, layout: Layout, engine: Engine) -> Iterator[
     ## How to fix
     Take an ep that divides the experts, or configure the spare experts that the finding names.
     """
-    counts = {block.experts for block in _feed_forwards(model) if block.experts}
+    counts = {block.experts for block in feed_forwards(model) if block.experts}
     for experts in sorted(counts):
         if experts % layout.ep:
             redundant = -experts % layout.ep
@@ -246,67 +244,6 @@ def pipeline_stages(model: ModelSpec, layout: Layout, engine: Engine) -> Iterato
             message=f"{layout.pp} stages, but the model has {layers} layers",
             hint=f"take a pp of at most {layers}, and tp or dp for the other devices",
             facts={"value": layers, "pp": layout.pp})
-
-
-def _blocks(model: ModelSpec, place: str) -> dict[int, set[str]]:
-    """Sizes of the quantisation blocks along the cut axis of the weights of a place, and the schemes that have them."""
-    found: dict[int, set[str]] = {}
-    for family in model.families:
-        if _place(family) == place:
-            found.setdefault(family.block, set()).add(family.scheme)
-    return found
-
-
-def _pads(engine: Engine, place: str, schemes: set[str]) -> bool:
-    """Whether the engine pads blocks: as the target states it; else as its profile says of all weights, or because its
-    kernels for experts of these schemes do."""
-    if engine.block_padding or engine.sources.get("block_padding") == "target file":
-        return engine.block_padding
-    rules = allocation_of(engine)
-    return bool(rules and place == "experts" and schemes <= rules.padding.keys())
-
-
-def _place(family: WeightFamily) -> str | None:
-    if family.experts:
-        return "experts"
-    return {"shared_width": "shared_experts", "width": "dense"}.get(family.split)
-
-
-_BLOCK_HINTS = {"dense": "take a smaller tp", "experts": "take a smaller tp, or raise ep so that experts stay whole",
-                "shared_experts": "keep the shared experts whole on every rank"}
-
-
-def shard_quant_block(model: ModelSpec, layout: Layout, engine: Engine) -> Iterator[Finding]:
-    """A rank's share of a width is not whole quantisation blocks.
-
-    ## What
-    A quantised weight has one scale for each block (or group) of its values. After cutting, a rank's share of the width
-    that is cut is not a multiple of the block.
-
-    ## Why
-    Part of a block has no scale of its own: engines refuse to load, or apply the neighbour's scale. Shared experts can
-    be kept whole on every rank and are then not cut (a warning); an engine that pads blocks (`block_padding`) works
-    as well.
-
-    ## Example
-    An expert of width 1536 in blocks of 128: tp = 8 leaves 192, one and a half blocks. tp = 4 leaves 384, three blocks.
-
-    ## How to fix
-    Take a smaller tp, or raise ep so that experts stay whole.
-    """
-    seen: set[tuple[str, str]] = set()
-    for key, place, width, parts in _widths(model, layout):
-        local = width // parts
-        blocks = _blocks(model, place)
-        block = max((block for block in blocks if local % block), default=0)
-        if not block or width % parts or (key, place) in seen:
-            continue
-        seen.add((key, place))
-        mild = place == "shared_experts" or _pads(engine, place, blocks[block])
-        yield Finding(
-            rule="shard-quant-block", severity="warning" if mild else "error", subject=_subject(model, key, place),
-            message=f"a share of {local} is not whole quantisation blocks of {block}", hint=_BLOCK_HINTS[place],
-            facts={"local": local, "block": block, "tp": parts})
 
 
 RULES: dict[str, Rule] = {

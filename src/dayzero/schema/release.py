@@ -177,6 +177,19 @@ class Layer(Noun, frozen=True, kw_only=True):
     """Key into `ModelSpec.feed_forwards`."""
 
 
+class Tower(Noun, frozen=True, kw_only=True):
+    """What turns other inputs into embeddings: sizes that tensor parallelism can cut, as the config states them."""
+
+    heads: int
+    """Attention heads; 0: not stated."""
+    heads_key: str
+    """Dotted config key of the heads."""
+    width: int
+    """Inner width of the feed-forward blocks; 0: not stated."""
+    width_key: str
+    """Dotted config key of the width."""
+
+
 class WeightFamily(Noun, frozen=True, kw_only=True):
     """Tensors that play one role: one pattern, one shape, one dtype."""
 
@@ -235,6 +248,8 @@ class ModelSpec(Noun, frozen=True, kw_only=True):
     ropes: dict[str, Rope] = msgspec.field(default_factory=dict)
     """Rotary positions, by the key of `attentions`; `compressed` for those of a compressed cache. A kind that is
     absent rotates nothing, or the config does not say."""
+    towers: tuple[Tower, ...] = ()
+    """Vision towers that the config describes."""
     families: tuple[WeightFamily, ...]
     """All tensors, by role."""
     mtp_layers: int

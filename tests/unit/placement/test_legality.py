@@ -76,7 +76,7 @@ def test_a_latent_cache_is_never_reported() -> None:
 def test_heads_of_a_linear_state() -> None:
     model = with_attention(sparse(), kind="linear", heads=12, kv_heads=12)
     model = msgspec.structs.replace(model, sources={"linear_heads": "config.json: linear_attn_config.num_heads"})
-    assert set(named(blockers(model, Layout(tp=8), ANY))) == {("shard-heads", "num_heads")}
+    assert set(named(blockers(model, Layout(tp=8), ANY))) == {("shard-heads", "linear_attn_config.num_heads")}
 
 
 def test_key_heads_of_a_linear_state_are_not_replicated() -> None:

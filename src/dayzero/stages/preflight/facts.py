@@ -15,7 +15,7 @@ from .rule import Case
 
 
 def facts(case: Case) -> dict[str, Any]:
-    """All facts; one that is not determined (no experts, no legal layout) is left out."""
+    """All facts; one that is not determined (no legal layout) is left out."""
     model, cluster = case.model, case.target.cluster
     numbers: dict[str, Any] = {
         "params_total": model.parameters,
@@ -51,7 +51,7 @@ def _blocks(model: ModelSpec) -> list[FeedForward]:
 def _experts(model: ModelSpec) -> dict[str, int]:
     blocks = [block for block in _blocks(model) if block.experts]
     if not blocks:
-        return {"moe_layers": 0}
+        return {"moe_layers": 0, "experts": 0, "top_k": 0, "shared_experts": 0}
     return {"moe_layers": len(blocks), "experts": max(block.experts for block in blocks),
             "top_k": max(block.top_k for block in blocks),
             "shared_experts": max(block.shared_experts for block in blocks)}

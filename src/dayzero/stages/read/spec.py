@@ -21,7 +21,7 @@ from .families import Dims, Part, parts_of
 from .layers import Evidence, attention_kinds, feed_forward_kinds, merged_tokens
 from .roles import role_of
 from .rope import ropes
-from .towers import add_towers
+from .towers import add_towers, stated_towers
 
 PLAIN = ("bf16", "f16", "f32", "f64")
 
@@ -62,7 +62,8 @@ def model_spec(name: str, config: object, tensors: TensorTable, *, config_name: 
         hidden_size=facts["hidden_size"], vocab_size=facts["vocab_size"], max_positions=stated.integer("max_positions"),
         tied_embeddings=tied,
         layers=tuple(Layer(attention=one, feed_forward=two) for one, two in zip(mixed, feeding, strict=True)),
-        attentions=attentions, feed_forwards=feed_forwards, ropes=ropes(stated, attentions), families=families,
+        attentions=attentions, feed_forwards=feed_forwards, ropes=ropes(stated, attentions),
+        towers=stated_towers(stated.raw), families=families,
         mtp_layers=_mtp_layers(parts),
         parameters=sum(part.family.parameters for part in used),
         parameters_text=sum(part.family.parameters for part in used if not part.role.in_tower),

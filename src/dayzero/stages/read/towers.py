@@ -8,10 +8,29 @@ from math import prod
 from typing import Any
 
 from dayzero.data.vocabulary import towers, vocabulary
+from dayzero.schema.release import Tower
 
 from .blocks import Architecture, Builder
 from .config import LIMIT, LIMITS
 from .expression import evaluate
+
+
+def stated_towers(raw: Mapping[str, Any]) -> tuple[Tower, ...]:
+    """Sizes of the towers that a config describes, as it states them."""
+    found = []
+    for key in towers().tables:
+        table = raw.get(key)
+        if isinstance(table, Mapping):
+            heads, heads_key = _stated(table, "heads")
+            width, width_key = _stated(table, "inner")
+            found.append(Tower(heads=heads, heads_key=f"{key}.{heads_key}",
+                               width=width, width_key=f"{key}.{width_key}"))  # fmt: skip
+    return tuple(found)
+
+
+def _stated(table: Mapping[str, Any], fact: str) -> tuple[int, str]:
+    """(size, key) of the first spelling that is a size; (0, "") if there is none."""
+    return next(((size, key) for key in towers().facts[fact] if (size := _size(table.get(key), False))), (0, ""))
 
 
 def add_towers(builder: Builder, architecture: Architecture) -> list[str]:
