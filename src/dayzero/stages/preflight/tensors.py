@@ -73,6 +73,27 @@ class Patterns:
                 lacking += [(layer, expert) for expert in range(experts) if (layer, expert) not in places]
         return lacking
 
+    def lost_in_predictions(self) -> Iterator[tuple[str, Place]]:
+        """What a prediction layer, numbered on from the decoder's, lacks of an expert's matrices where it has nearly
+        all; or the one matrix, or its scale, that it lacks of what the last decoder layer has."""
+        last = len(self.model.layers) - 1
+        holds: dict[int, set[str]] = defaultdict(set)
+        for pattern in self.decoder:
+            for layer in self.layers_of(pattern):
+                holds[layer].add(pattern)
+        experts = self.model.feed_forwards[self.model.layers[last].feed_forward].experts
+        strange = {family.pattern for family in self.model.families if family.role == "other"}
+        for layer in sorted(holds):
+            if layer > last and holds[layer] >= {pattern for pattern in holds[last] if "{E}" in pattern}:
+                lost = [pattern for pattern in holds[last] - holds[layer] - strange
+                        if len(self.groups[pattern][0].shape) > 1]
+                modules = {pattern.rpartition(".")[0] for pattern in lost}
+                yield from ((pattern, (layer, -1)) for pattern in (sorted(lost) if len(modules) == 1 else ()))
+                for pattern in sorted(holds[layer]):
+                    there = {expert for at, expert in self.places[pattern] if at == layer and expert >= 0}
+                    if there and len(there) < experts <= len(there) + max(1, experts // FEW):
+                        yield from ((pattern, (layer, expert)) for expert in sorted(set(range(experts)) - there))
+
     def odd_ones(self, pattern: str) -> list[tuple[Place, TensorGroup, TensorGroup]]:
         """(place, its group, the usual group) where a tensor has another shape than nearly all of its kind."""
         odd = []

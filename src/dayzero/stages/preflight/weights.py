@@ -41,7 +41,7 @@ def weights_missing(case: Case) -> Iterator[Finding]:
     at all is recognised as a part that the model cannot be without: embedding, output head (unless it is tied), norms,
     the matrices of attention, feed-forward blocks, experts and router; what no layer can be without, such as the
     output projection of its attention, is looked for in every layer. It is a warning where tensors at the same place
-    have names that may be a new spelling.
+    have names that may be a new spelling, and where a prediction layer that is not asked for lacks one matrix.
 
     ## Why
     Engines fill what is missing with zeros or random values, with no more than a warning among thousands of lines.
@@ -72,6 +72,11 @@ def weights_missing(case: Case) -> Iterator[Finding]:
         else:
             for place in absent:
                 yield _missing(name(pattern, place), f"{name(pattern, place)} is in no file")
+    wanted = case.target.engine.facts.speculative == "mtp"
+    for pattern, place in case.patterns.lost_in_predictions():
+        if not case.patterns.stored_differently(pattern, place):
+            found = _missing(name(pattern, place), f"{name(pattern, place)} of a prediction layer is in no file")
+            yield found if wanted else msgspec.structs.replace(found, severity="warning")
 
 
 def _not_where_listed(case: Case) -> Iterator[Finding]:

@@ -185,6 +185,22 @@ def test_a_lost_tensor(check, name: str) -> None:
     assert told(found) == {("error", "weights-missing", name)}
 
 
+@pytest.mark.parametrize(("lost", "told_of"), [
+    (("mlp.experts.2.up_proj.weight_scale_inv",), 1), (("self_attn.o_proj.weight",), 1),
+    (("input_layernorm.weight",), 0), ((), 0), (("self_attn.q_proj.weight", "self_attn.o_proj.weight"), 0)])
+@pytest.mark.parametrize(("speculative", "severity"), [("mtp", "error"), ("none", "warning")])
+def test_a_matrix_lost_in_a_prediction_layer(check, lost: tuple[str, ...], told_of: int, speculative: str,
+                                             severity: str) -> None:
+    config = {**tiny.EXPERT_CONFIG, "num_nextn_predict_layers": 1}
+    after = {name.replace(".11.", ".12."): what for name, what in tiny.expert_tensors().items() if ".11." in name}
+    tensors = tiny.expert_tensors() | after | {"model.layers.12.eh_proj.weight": ((64, 128), "BF16")}
+    facts = msgspec.structs.replace(SMALL.engine.facts, speculative=speculative)
+    on = msgspec.structs.replace(SMALL, engine=msgspec.structs.replace(SMALL.engine, facts=facts))
+    names = [f"model.layers.12.{name}" for name in lost]
+    found = check(dropped(tensors, *names), config, on)
+    assert told(found) == {(severity, "weights-missing", name) for name in names[:told_of]}
+
+
 def test_scales_of_another_shape_are_one_finding(check) -> None:
     name = "model.layers.7.mlp.experts.1.down_proj.weight_scale_inv"
     found = check(tiny.expert_tensors() | {name: ((2, 1), "F32")}, tiny.EXPERT_CONFIG)
