@@ -132,7 +132,9 @@ def _dense_kinds(config: Config, facts: Facts, evidence: Evidence) -> list[str]:
     if any(named.values()):
         return _listed(config, named, facts, evidence)
     if "full_every" in facts and ("linear_heads" in facts or "state_size" in facts):
-        return ["full" if (layer + 1) % facts["full_every"] == 0 else "linear" for layer in range(facts["layers"])]
+        every = facts["full_every"]
+        offset = _offset(config, "full_offset", every - 1)
+        return ["full" if layer % every == offset % every else "linear" for layer in range(facts["layers"])]
     return _windowed(config, facts)
 
 
@@ -225,8 +227,20 @@ def _expert_layers(config: Config, facts: Facts) -> frozenset[int]:
     first, last = facts.get("dense_first", 0), facts.get("experts_last", facts["layers"] - 1)
     dense = set(_indices(config, "dense_layers"))
     chosen: Iterable[int] = (layer for layer in layers if first <= layer <= last and layer not in dense)
-    stride = step if isinstance(step, int) else 1
-    return frozenset(layer for layer in chosen if layer % every == 0 and (layer + 1) % stride == 0)
+    stride, offset = step if isinstance(step, int) else 1, _offset(config, "expert_offset", 0)
+    return frozenset(layer for layer in chosen if layer % every == offset % every and (layer + 1) % stride == 0)
+
+
+def _offset(config: Config, fact: str, default: int) -> int:
+    """The first layer of those that come at steps. Raises ReleaseError."""
+    found = config.find(fact)
+    if found is None:
+        return default
+    value, path = found
+    if type(value) is not int or not 0 <= value <= LIMITS["layers"]:
+        raise ReleaseError(f"{config.name}: {path} is {shortened(value)}, not a layer", "correct the config")
+    config.note(fact, config.source(path))
+    return value
 
 
 def _step(config: Config, fact: str) -> int | list[Any]:

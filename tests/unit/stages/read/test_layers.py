@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dayzero.errors import ReleaseError
 from dayzero.stages.read.config import Config
 from dayzero.stages.read.facts import language_facts
 from dayzero.stages.read.layers import attention_kinds, feed_forward_kinds, index_base
@@ -115,3 +116,15 @@ def test_a_list_that_is_too_short_is_read_and_said() -> None:
                      "intermediate_size": 64, "sliding_window": 8, "layer_types": ["sliding_attention"] * 3})
     assert attention_kinds(config, language_facts(config), {}) == ["sliding", "sliding", "sliding", "full"]
     assert config.unclear == ["layer_types: 3 entries for 4 layers (the others taken for full)"]
+
+
+def test_periods_that_begin_at_a_layer() -> None:
+    # ai21labs/Jamba-v0.1: attention in layers 4, 12, 20 and 28, experts in every second from 1 on
+    state = {"mamba_d_state": 16, "mamba_expand": 2, "num_hidden_layers": 16}
+    assert mixing(attn_layer_period=8, attn_layer_offset=4, **state) == "llllflll" * 2
+    assert mixing(attn_layer_period=8, attn_layer_offset=0, **state) == "flllllll" * 2
+    assert mixing(attn_layer_period=8, **state) == "lllllllf" * 2
+    assert feeding(expert_layer_period=2, expert_layer_offset=1) == "dedede"
+    assert feeding(expert_layer_period=2) == "ededed"
+    with pytest.raises(ReleaseError, match="attn_layer_offset is -1, not a layer"):
+        mixing(attn_layer_period=8, attn_layer_offset=-1, **state)
