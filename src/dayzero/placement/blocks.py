@@ -45,7 +45,8 @@ def shard_quant_block(model: ModelSpec, layout: Layout, engine: Engine) -> Itera
 
     ## What
     A quantised weight has one scale for each block (or group) of its values. After cutting, a rank's share of the width
-    that is cut is not a multiple of the block; or its query heads, taken together, are not.
+    that is cut is not a multiple of the block; or its query heads, taken together, are not, or its key/value heads are
+    less than a block.
 
     ## Why
     Part of a block has no scale of its own: engines refuse to load, or apply the neighbour's scale. Shared experts can
@@ -53,7 +54,8 @@ def shard_quant_block(model: ModelSpec, layout: Layout, engine: Engine) -> Itera
     as well.
 
     ## Example
-    An expert of width 1536 in blocks of 128: tp = 8 leaves 192, one and a half blocks. tp = 4 leaves 384, three blocks.
+    An expert of width 1536 in blocks of 128: tp = 8 leaves 192, one and a half blocks. tp = 4 leaves 384, three blocks
+    (vllm-project/vllm#48173; shares smaller than a block: vllm-project/vllm#52997).
 
     ## How to fix
     Take a smaller tp, or raise ep so that experts stay whole.
@@ -75,14 +77,15 @@ def shard_quant_block(model: ModelSpec, layout: Layout, engine: Engine) -> Itera
 
 
 def _heads(model: ModelSpec, layout: Layout, engine: Engine) -> Iterator[Finding]:
-    """Projections that are cut by query heads; loaders treat those of shared key/value heads in ways of their own."""
-    degree, seen, key = layout.attention_degree, set[str](), config_key(model, "heads")
+    """Projections that are cut by heads."""
+    degree, seen = layout.attention_degree, set[str]()
     for family in model.families if degree > 1 else ():
         attention = attention_of(family, model)
-        if family.block == 1 or attention is None or attention.heads % degree or key in seen:
+        if family.block == 1 or attention is None or attention.kind == "linear" or attention.heads % degree:
             continue
-        local = _head_width(family.role, attention) * attention.heads // degree
-        if local % family.block:
+        key = config_key(model, "kv_heads" if family.split == "kv_heads" else "heads")
+        local = _local(family, attention, degree)
+        if local % family.block and key not in seen:
             seen.add(key)
             yield Finding(
                 rule="shard-quant-block", severity="warning" if engine.block_padding else "error", subject=key,
@@ -91,10 +94,15 @@ def _heads(model: ModelSpec, layout: Layout, engine: Engine) -> Iterator[Finding
                 facts={"local": local, "block": family.block, "tp": degree})
 
 
-def _head_width(role: str, attention: Attention) -> int:
-    """Values of one query head along the axis of a projection that is cut; 0: it is not cut by such heads alone."""
-    if attention.kind == "linear":
-        return 0
-    values = 0 if attention.output_groups else attention.v_head_dim
-    return {"attention.q": attention.head_dim, "attention.q_up": attention.head_dim, "attention.o": values,
-            "attention.kv_up": attention.head_dim - (attention.rope_dim or 0) + attention.v_head_dim}.get(role, 0)
+def _local(family: WeightFamily, attention: Attention, degree: int) -> int:
+    """Values of a rank's heads along the axis of a projection that is cut; 0: it is not cut by such heads alone. Of
+    keys and values only shares smaller than a block count: loaders that replicate heads scale larger ones anew."""
+    one = {"attention.k": attention.head_dim, "attention.v": attention.v_head_dim}.get(family.role, 0)
+    if one:
+        local = one * max(1, attention.kv_heads // degree)
+        return local if local < family.block else 0
+    output = 0 if attention.output_groups else attention.v_head_dim
+    expanded = attention.head_dim - (attention.rope_dim or 0) + attention.v_head_dim
+    widths_of_head = {"attention.q": attention.head_dim, "attention.q_up": attention.head_dim, "attention.o": output,
+                      "attention.kv_up": expanded}  # fmt: skip
+    return widths_of_head.get(family.role, 0) * attention.heads // degree

@@ -56,6 +56,23 @@ def test_one_head_of_192_is_one_and_a_half_blocks(tmp_path: Path) -> None:
     assert found(model, Layout(tp=64, ep=64), padded)[key] == ("warning", 192)
 
 
+def test_a_key_value_head_of_half_a_block(tmp_path: Path) -> None:
+    # heads of Llama-3.2-1B: 32 and 8 of 64; two key/value heads are one block
+    model = of(tmp_path, {"model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 4, "num_attention_heads": 32,
+                          "num_key_value_heads": 8, "head_dim": 64, "intermediate_size": 8192, "vocab_size": 128256,
+                          "quantization_config": FP8})  # fmt: skip
+    assert found(model, Layout(tp=8)) == {("shard-quant-block", "num_key_value_heads"): ("error", 64)}
+    assert not found(model, Layout(tp=4))
+
+
+def test_key_value_heads_of_more_than_a_block_are_left_to_the_loader(tmp_path: Path) -> None:
+    # heads of MiMo-V2-Flash: 4 keys of 192 on four ranks; engines load it so (vllm-project/vllm#45200)
+    model = of(tmp_path, {"model_type": "x", "hidden_size": 4096, "num_hidden_layers": 4, "num_attention_heads": 64,
+                          "num_key_value_heads": 4, "head_dim": 192, "v_head_dim": 128, "intermediate_size": 16384,
+                          "vocab_size": 152576, "quantization_config": FP8})  # fmt: skip
+    assert not found(model, Layout(tp=4))
+
+
 def test_packed_groups_of_an_output_projection(tmp_path: Path) -> None:
     model = of(tmp_path, QWEN)
     assert found(model, Layout(tp=2))["shard-quant-block", "num_attention_heads"] == ("error", 448)
