@@ -51,7 +51,8 @@ def entry_bytes(attention: Attention, layout: Layout, rules: Allocation, model: 
     if attention.kind == "latent":
         if not rules.latent_cache:
             return ceil(attention.heads / layout.attention_degree) * 2 * rules.materialized_head * item
-        return rules.entry_bytes.get(dtype) or cache_bytes_per_token(attention, item)
+        entry = rules.entry_bytes.get(dtype)
+        return ceil(entry / attention.merged) if entry else cache_bytes_per_token(attention, item)
     whole = cache_bytes_per_token(attention, item)
     degree = max(1, layout.attention_degree // layout.cp)
     return whole // attention.kv_heads * ceil(attention.kv_heads / degree) if whole else 0
@@ -66,7 +67,8 @@ def kinds(model: ModelSpec, layout: Layout, rules: Allocation, layers: range, dt
     for index in layers:
         attention = model.attentions[model.layers[index].attention]
         window = attention.window if rules.bounded_windows else None
-        entry = entry_bytes(attention, layout, rules, model, dtype) + (rules.indexer_bytes if index in indexed else 0)
+        entry = entry_bytes(attention, layout, rules, model, dtype) + (
+            ceil(rules.indexer_bytes / attention.merged) if index in indexed else 0)
         counted[Kind(layers=0, entry=entry,
                      state=layer_state_bytes(attention, layout), window=window,
                      latent=attention.kind == "latent" and rules.latent_cache)] += 1

@@ -94,7 +94,7 @@ def _head_counts(attention: Attention) -> Iterator[tuple[str, int]]:
             yield "output_groups", attention.output_groups
         return
     yield "linear_heads", attention.heads
-    if attention.kv_heads != attention.heads:
+    if attention.kv_heads not in (1, attention.heads):  # a single one is on all ranks
         yield "linear_kv_heads", attention.kv_heads
 
 

@@ -73,6 +73,14 @@ def test_a_latent_cache_is_never_reported() -> None:
     assert findings(model, Layout(tp=16), ANY) == ()
 
 
+def test_one_group_of_a_state_space_is_on_all_ranks() -> None:
+    # keys and queries of ai21labs/Jamba-v0.1 are one group, those of Nemotron-H-8B eight
+    model = with_attention(sparse(), kind="linear", heads=128, kv_heads=1)
+    assert not blockers(model, Layout(tp=8), ANY)
+    eight = blockers(with_attention(sparse(), kind="linear", heads=128, kv_heads=8), Layout(tp=16), ANY)
+    assert [finding.facts["value"] for finding in eight if finding.rule == "shard-heads"] == [8]
+
+
 def test_heads_of_a_linear_state() -> None:
     model = with_attention(sparse(), kind="linear", heads=12, kv_heads=12)
     model = msgspec.structs.replace(model, sources={"linear_heads": "config.json: linear_attn_config.num_heads"})

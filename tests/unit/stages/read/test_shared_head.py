@@ -3,6 +3,7 @@ indexer. Dimensions of DeepSeek-V4-Flash and GLM-5.2."""
 
 from __future__ import annotations
 
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from dayzero.data import engine
 from dayzero.errors import ReleaseError
 from dayzero.ops import cache_bytes_per_token
 from dayzero.placement import findings
+from dayzero.placement.cache import allocation_of, kinds
 from dayzero.schema import Layout
 from dayzero.stages.read.config import Config
 from dayzero.stages.read.facts import language_facts
@@ -92,3 +94,11 @@ def test_shared_indexers_are_not_counted(tmp_path: Path) -> None:
     few = release(tmp_path / "few", without(GLM, indexer_types=["full"] * 21 + ["shared"] * 57)).model.parameters
     indexer = 32 * 128 * 2048 + 128 * 6144 + 2 * 128 + 32 * 6144
     assert every - few == 57 * indexer
+
+
+def test_what_an_engine_stores_for_an_entry_is_shared_too(tmp_path: Path) -> None:
+    model = release(tmp_path / "flash", FLASH).model
+    rules = allocation_of(engine("vllm"))
+    assert rules is not None
+    found = {kind.layers: kind.entry for kind in kinds(model, Layout(), rules, range(43), "fp8_ds_mla")}
+    assert found == {21: ceil(656 / 4) + ceil(rules.indexer_bytes / 4), 20: ceil(656 / 128), 2: 656}
