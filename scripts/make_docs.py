@@ -66,7 +66,7 @@ def target_page() -> str:
 
 def pages() -> dict[str, str]:
     """{path below the repository: text}"""
-    from dayzero.stages.preflight.docs import rule_pages
+    from dayzero.stages.preflight.output.docs import rule_pages
 
     rules = {f"docs/rules/{name}": text for name, text in rule_pages().items()}
     return {"docs/cli.md": cli_page(), "docs/target.md": target_page(), **rules}

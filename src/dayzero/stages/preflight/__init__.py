@@ -9,31 +9,12 @@ from dayzero.schema import Findings, Release, Target
 from dayzero.schema.consumption import Consumption
 from dayzero.schema.coverage import Coverage
 
-from . import (  # noqa: F401  (each registers its rules)
-    code,
-    config,
-    coverage,
-    dtypes,
-    engine,
-    files,
-    keys,
-    layouts,
-    memory,
-    mtp,
-    quant,
-    rope,
-    scales,
-    schemes,
-    stored,
-    support,
-    values,
-    weights,
-)
+from . import registered  # noqa: F401
+from .config.ledger import config_ledger, ledger_table
 from .facts import facts
-from .ledger import config_ledger, ledger_table
+from .output.sarif import sarif
+from .output.tables import overview, rule_page, rules_table
 from .rule import RULES, Case, Rule, chosen
-from .sarif import sarif
-from .tables import overview, rule_page, rules_table
 from .waivers import divide, refuse_unknown
 
 __all__ = ["Case", "Rule", "chosen", "config_ledger", "ledger_table", "overview", "preflight", "rule_page", "rules",
@@ -42,7 +23,7 @@ __all__ = ["Case", "Rule", "chosen", "config_ledger", "ledger_table", "overview"
 _ORDER = ("error", "warning", "info")
 
 
-def preflight(release: Release, target: Target, *, values: bool = False,  # noqa: F811  (the module only registers)
+def preflight(release: Release, target: Target, *, values: bool = False,
               declared: Coverage | None = None, consumed: Consumption | None = None, select: Iterable[str] = (),
               ignore: Iterable[str] = (), today: datetime.date | None = None) -> Findings:
     """All findings of the rules, errors first, those that the target waives apart, and the facts.

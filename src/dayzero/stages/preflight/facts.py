@@ -10,8 +10,8 @@ from dayzero.placement.cache import allocated_per_token, allocation_of
 from dayzero.placement.memory import value_bytes
 from dayzero.schema import Attention, FeedForward, ModelSpec
 
-from .library import ledger
 from .rule import Case
+from .weights.library import ledger
 
 
 def facts(case: Case) -> dict[str, Any]:

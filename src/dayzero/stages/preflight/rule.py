@@ -18,10 +18,10 @@ from dayzero.schema.coverage import Coverage
 from dayzero.schema.finding import Severity
 from dayzero.text import one_line
 
-from .fit import Fit, fits, least_forbidden
-from .modules import Module, modules, weight_scales
-from .stated import Stated, stated
-from .tensors import Patterns
+from .layout.fit import Fit, fits, least_forbidden
+from .quant.modules import Module, modules, weight_scales
+from .quant.stated import Stated, stated
+from .weights.tensors import Patterns
 
 
 class Case:

@@ -14,9 +14,9 @@ from tests.support.plan_models import device, target
 from dayzero.placement import CAUSES
 from dayzero.schema import Findings, Layout, Target, from_json, to_json
 from dayzero.schema.target import Declared, EngineRequest
-from dayzero.stages.preflight import engine as engine_rules
 from dayzero.stages.preflight import overview, preflight, rules, rules_table
-from dayzero.stages.preflight.docs import rule_pages
+from dayzero.stages.preflight.engine import rules as engine_rules
+from dayzero.stages.preflight.output.docs import rule_pages
 from dayzero.stages.read import read
 
 SMALL = target(1, concurrency=1, input_tokens=16, output_tokens=16, max_batched_tokens=16)

@@ -1,0 +1,1 @@
+"""Rules about code that a release ships, and about versions of what has to run it."""

@@ -1,0 +1,1 @@
+"""Rules about an engine's limits and kernel branches."""

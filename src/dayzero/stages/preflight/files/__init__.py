@@ -1,0 +1,1 @@
+"""Rules about files: all there, whole, and listed."""

@@ -1,0 +1,1 @@
+"""Rules about layouts: what can be cut, and what fits."""

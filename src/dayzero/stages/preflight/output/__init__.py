@@ -1,0 +1,1 @@
+"""Findings and rules for people and for other tools."""

@@ -1,0 +1,1 @@
+"""Rules about the values of small tensors."""
