@@ -96,8 +96,9 @@ def _findings(results: Results) -> Iterator[tuple[str, Text]]:
         yield "", Text.assemble((f"{len(unknowns)} config keys or tensors are not understood", _STYLES["warning"]),
                                 f": {', '.join(unknowns[:3])}{more}")
     for finding in [finding for finding in found if finding.severity != "info"][:4]:
-        yield "", Text.assemble((finding.severity, _STYLES[finding.severity]), f"  {finding.rule} {finding.subject}: ",
-                                finding.message, (f"  {finding.hint}" if finding.hint else "", "dim"))
+        subject = "" if finding.subject in finding.message else f"{finding.subject}: "
+        yield "", Text.assemble((finding.severity, _STYLES[finding.severity]), f"  {finding.rule} {subject}",
+                                finding.message, (f"  -> {finding.hint}" if finding.hint else "", "dim"))
     for accepted in waived:
         yield "", Text.assemble(("waived", _STYLES["warning"]), f"  {accepted.rule} {accepted.subject}: ",
                                 accepted.message, (f"  until {accepted.expires}: {accepted.reason}", "dim"))
