@@ -75,8 +75,8 @@ def test_no_process_outlives_the_one_that_measures(number: int, tmp_path: Path) 
     pytest.importorskip("transformers")
     (tmp_path / "t.toml").write_text('[cluster]\ndevice = "local"\ndevices_per_node = 2\n')
     (tmp_path / "tmp").mkdir()
-    (tmp_path / "m").mkdir()  # no release, but it takes a look to see that
-    command = [sys.executable, "-m", "dayzero.cli", "plan", str(tmp_path / "m"), "-t", str(tmp_path / "t.toml")]
+    card = Path(__file__).parents[3] / "examples" / "cards" / "smollm2-135m.toml"
+    command = [sys.executable, "-m", "dayzero.cli", "plan", str(card), "-t", str(tmp_path / "t.toml")]
     with subprocess.Popen(command, cwd=tmp_path, env={**os.environ, "TMPDIR": str(tmp_path / "tmp")},
                           stderr=subprocess.PIPE) as process:
         end = time.monotonic() + 60
