@@ -9,6 +9,7 @@ import typer
 
 from .app import app
 from .options import console
+from .outputs import refuse_output
 from .streams import output
 
 
@@ -22,6 +23,7 @@ def score(
     """Predict measured points: weights on a device, tokens of cache, and whether the engine starts."""
     from dayzero.score import score as predict
 
+    refuse_output("--out", out, (points, *releases))
     made = predict(points, releases, out, kind)
     predicted = sum(one.fits is not None for one in made)
     with output():

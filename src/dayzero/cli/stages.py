@@ -43,6 +43,7 @@ from .options import (
     show,
     write_json,
 )
+from .outputs import refuse_output
 
 
 @app.command()
@@ -125,6 +126,8 @@ def preflight(
         return
     source, file = required("argument 'RELEASE'", release), required("option '--target' / '-t'", target)
     one_output(as_json, sarif)
+    if sarif is not None and sarif != "-":
+        refuse_output("--sarif", Path(sarif), (source, file))
     options = options_of(metadata_only=metadata_only, revision=revision, values=values, declared=declared,
                          select=names_of(select), ignore=names_of(ignore))
     job = advanced(source, file, runs, options, upto="preflight", force=force)

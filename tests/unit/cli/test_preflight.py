@@ -87,7 +87,24 @@ def test_a_rule_is_explained_without_a_release(dayzero: Any) -> None:
     assert dayzero("rules", "shard-heads") == (0, page, [])
     assert json.loads(dayzero("rules", "shard-heads", "--json")[1])["page"].count("## ") == 4
     code, out, err = dayzero("preflight", "--explain", "shard-hed")
-    assert (code, out, len(err)) == (2, "", 2) and "shard-heads" in err[1]
+    assert (code, out, len(err)) == (2, "", 2)
+    assert err[1] == 'hint: did you mean "shard-heads"? dayzero rules lists them'
+    assert dayzero("preflight", "--explain", "nope")[2][1] == "hint: dayzero rules lists them"
+
+
+@pytest.mark.parametrize("file", ["two.toml", "release/config.json", "release/new.sarif", "release/sub/../new.sarif",
+                                  "link.sarif", "linked/new.sarif", "here.sarif", "missing/new.sarif", "release"])
+def test_sarif_is_written_over_nothing_that_is_read(dayzero: Any, tmp_path: Path, file: str) -> None:
+    (tmp_path / "release/sub").mkdir()
+    (tmp_path / "link.sarif").symlink_to("release/config.json")
+    (tmp_path / "linked").symlink_to("release")
+    (tmp_path / "here.sarif").hardlink_to(tmp_path / "two.toml")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    code, out, err = dayzero(*ON_TWO, "--sarif", file)
+    assert (code, out, len(err)) == (2, "", 2) and err[0].startswith("error: --sarif: ")
+    assert file.split("/")[0] in err[0] and err[1].startswith("hint: ")
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+    assert not (tmp_path / "missing").exists()
 
 
 @pytest.mark.parametrize(("arguments", "word"), [

@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from dayzero.errors import UsageError, did_you_mean
 from dayzero.schema import Finding, Findings, Release, Target, Waived
 from dayzero.stages.preflight.rule import RULES
 from dayzero.units import format_bytes, format_count
@@ -132,7 +133,10 @@ def rules_table() -> Table:
 
 
 def rule_page(name: str) -> RenderableType:
-    """The page of one rule. Raises UsageError with the nearest known name."""
+    """The page of one rule. Raises UsageError for an unknown one, with the nearest name if one is near."""
+    if name not in RULES:
+        near = did_you_mean(name, RULES.names())
+        raise UsageError(f"no rule is named {name!r}", f"{near}dayzero rules lists them")
     rule = RULES.get(name)
     _, _, sections = rule.doc.partition("\n")
     heading = Text.assemble((rule.name, "bold"), "  ", (rule.severity, _STYLES[rule.severity]))
