@@ -41,8 +41,9 @@ def quant_config_vs_file(case: Case) -> Iterator[Finding]:
     ## Why
     An engine that builds its modules from the config allocates packed values and scales for a weight that is plain, or
     the other way round: loading stops, or a scale is missing and the layer computes noise. Where the files decide
-    (`quant_from = "file"`) it is a warning; and so it is for a module that differs in all of its layers, where the
-    engine's profile lists the architecture: its model code was written for these files.
+    (`quant_from = "file"`) it is a warning; and so it is for a module that is plain in all of its layers while others
+    are quantised as stated, where there are exceptions, every one applies, and the engine's profile lists the
+    architecture: its model code was written for these files.
 
     ## Example
     A config that quantises every Linear to MXFP4 and excludes neither of the two latent projections, which the files
@@ -58,6 +59,8 @@ def quant_config_vs_file(case: Case) -> Iterator[Finding]:
         return
     nested = "." in case.model.sources.get("quantization", "").partition(": ")[2]
     quantised = {module.stem for module in case.modules if not module.is_plain}
+    careful = bool(said.excludes) and not any(unmatched(case))
+    adapted = careful and bool(quantised) and is_listed(case)
     for module in case.modules:
         if module.is_tower and (nested or module.is_plain):
             continue
@@ -67,8 +70,8 @@ def quant_config_vs_file(case: Case) -> Iterator[Finding]:
             if _differs(module, form, quantised):
                 places[form].append(layer)
         for form, layers in places.items():
-            whole = len(layers) == len(module.layers) and not (module.is_plain and module.stem in quantised)
-            yield from _differences(case, module, form, layers, whole and is_listed(case))
+            whole = module.is_plain and len(layers) == len(module.layers) and module.stem not in quantised
+            yield from _differences(case, module, form, layers, whole and adapted)
 
 
 def _differs(module: Module, form: Format | None, quantised: set[str]) -> bool:
