@@ -38,6 +38,8 @@ class Absent:
     """False where the strange ones may be a new spelling of it: none of them is nearly one that is known."""
     layer: int | None = None
     """The layer that lacks it; None: the model, or all layers of some kinds."""
+    like: str = ""
+    """Pattern of what other layers have of it."""
 
 
 def absent_parts(release: Release) -> Iterator[Absent]:
@@ -96,18 +98,21 @@ def _inside(model: ModelSpec, parts: Parts, gated: bool) -> Iterator[Absent]:
 def _in_some(model: ModelSpec, need: str, layers: list[int]) -> Iterator[Absent]:
     """What only some of the layers lack, though no layer can be without it; but not layers without any tensor."""
     held = set[int]().union(*(family.layers for family in model.families))
-    for layer in held.intersection(layers):
-        yield _absent(need, f"layer {layer}", _strange(model, {layer}, dimensions=2), layer)
+    like = next(family.pattern for family in model.families
+                if family.role in need.split("|") and family.layers and _holds_values(family))
+    for layer in sorted(held.intersection(layers)):
+        absent = _absent(need, f"layer {layer}", _strange(model, {layer}, dimensions=2))
+        yield replace(absent, layer=layer, like=like)
 
 
-def _absent(need: str, where: str, strange: tuple[str, ...], layer: int | None = None) -> Absent:
+def _absent(need: str, where: str, strange: tuple[str, ...]) -> Absent:
     """`need`: roles joined by `|`, the first of which gives its name."""
     roles = need.split("|")
     known = [word.strip("*") for role in roles for word in spellings(role)]
     modules = [pattern.removesuffix(".weight").split(".")[-1] for pattern in strange]
     near = any(get_close_matches(module, known, n=1, cutoff=NEAR) for module in modules
                if not any(module in word for word in known))
-    return Absent(roles[0], where, strange, certain=near or not strange, layer=layer)
+    return Absent(roles[0], where, strange, certain=near or not strange)
 
 
 def _kinds(model: ModelSpec, index: int) -> set[str]:

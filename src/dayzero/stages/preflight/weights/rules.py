@@ -106,12 +106,11 @@ def _absent(case: Case) -> Iterator[Finding]:
     by_neighbours = {(roles.get(pattern), layer) for pattern in case.patterns.decoder
                      for layer in case.patterns.lacking_layers(pattern)}
     for part in absent_parts(case.release):
-        if (part.role, part.layer) in by_neighbours:
+        if part.layer is not None and (roles[part.like], part.layer) in by_neighbours:
             continue
         subject = _usual_name(case, part.role) if part.where == OUTSIDE else part.role
         if part.layer is not None:
-            pattern = next(pattern for pattern in case.patterns.decoder if roles.get(pattern) == part.role)
-            subject = name(pattern, (part.layer, 0))
+            subject = name(part.like, (part.layer, 0))
         named = f"; nothing recognises {', '.join(part.strange[:3])}" if part.strange else ""
         hint = "compare the names of the tensors with those of a model of the same kind" if part.strange else _AGAIN
         if part.role == "head" and not part.strange:
@@ -217,5 +216,14 @@ def _expected(case: Case, family: WeightFamily) -> tuple[int, ...] | None:
         block = model.feed_forwards[blocks.pop()]
         if blocks or block.kind != "dense":
             return None
-        return (model.hidden_size, block.width) if family.role == "mlp.down" else (block.width, model.hidden_size)
+        width = _width(case, family, block.width)
+        return (model.hidden_size, width) if family.role == "mlp.down" else (width, model.hidden_size)
     return None
+
+
+def _width(case: Case, family: WeightFamily, inferred: int) -> int:
+    """The width that a dense block's matrix should have: the config's where it states one, unless the matrix has the
+    one that the headers show: that they disagree is a finding of its own."""
+    differs = _DIFFERS.fullmatch(case.model.sources.get("dense_width", ""))
+    agrees = sorted(family.shape) == sorted((case.model.hidden_size, inferred))
+    return int(differs["stated"]) if differs and not agrees else inferred

@@ -38,3 +38,13 @@ def test_keys_can_be_those_of_another_layer(tmp_path: Path) -> None:
                if not any(f"layers.{layer}.self_attn.{matrix}" in name
                           for layer in range(8, 12) for matrix in ("k_proj", "v_proj"))}
     assert missing(tmp_path, tensors) == []
+
+
+@pytest.mark.parametrize("layers", [(4,), (1, 2, 3)])
+def test_a_fused_projection_that_some_layers_lack(tmp_path: Path, layers: tuple[int, ...]) -> None:
+    # as microsoft/Phi-4-mini-instruct stores queries, keys and values
+    tensors = {name: one for name, one in quantised.tensors("bf16", layers=12).items()
+               if not any(f"self_attn.{matrix}_proj" in name for matrix in "qkv")}
+    tensors |= {f"model.layers.{layer}.self_attn.qkv_proj.weight": ((512, quantised.HIDDEN), "BF16")
+                for layer in set(range(12)) - set(layers)}
+    assert missing(tmp_path, tensors) == [f"model.layers.{layer}.self_attn.qkv_proj.weight" for layer in layers]
