@@ -275,7 +275,8 @@ def read_points(path: Path) -> list[dict[str, str]]:
         with path.open(newline="", encoding="utf-8") as file:
             rows = list(csv.DictReader(file))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UsageError(f"cannot read {path}: {error}", "give a CSV file with a header") from None
+        why = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(f"cannot read {path}: {why}", "give a CSV file with a header") from None
     needed = {"model", "gpu", "gpu_mem_gib", "tp", "pp", "ep", "dp", "quant", "gpu_memory_utilization",
               "max_model_len", "notes", "framework", "source"}
     missing = needed - set(rows[0] if rows else {})

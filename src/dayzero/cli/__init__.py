@@ -33,6 +33,12 @@ def main() -> None:
     sys.exit(code)
 
 
+def _named(error: Exception) -> str:
+    """`dayzero VERB` of the verb that a wrong request was about, or `dayzero`."""
+    context = getattr(error, "ctx", None)
+    return f"dayzero {context.info_name}" if context and context.parent else "dayzero"
+
+
 def _verb() -> int:
     """Run the verb and tell what went wrong; the exit code."""
     from typer.exceptions import Abort, TyperException
@@ -49,7 +55,7 @@ def _verb() -> int:
     except NotPossible as outcome:
         lines, code = (f"not possible here: {outcome.reason}", outcome.hint or "see the documentation"), 2
     except TyperException as error:
-        lines, code = (error.format_message(), "see dayzero --help"), 2
+        lines, code = (error.format_message(), f"see {_named(error)} --help"), 2
     except (KeyboardInterrupt, Abort):
         code = _INTERRUPTED
     except streams.Ended as signal:

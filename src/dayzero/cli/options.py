@@ -165,9 +165,10 @@ def print_keys(release: ReleaseRead, target: Path | None, declared: bool, as_jso
     from dayzero.stages.trace import consumption
 
     consumed = consumption(release) if declared else None
-    entries = config_ledger(release, read_engine(target) if target else None, consumed)
+    engine = read_engine(target) if target else None
+    entries = config_ledger(release, engine, consumed)
     library = {"library": {"source": consumed.source, "incomplete": consumed.incomplete}} if consumed else {}
-    show(lambda: {"name": release.name, **library, "keys": entries}, lambda: ledger_table(entries), as_json)
+    show(lambda: {"name": release.name, **library, "keys": entries}, lambda: ledger_table(entries, engine), as_json)
 
 
 def show(value: Callable[[], Any], renderable: Callable[[], RenderableType], as_json: bool) -> None:

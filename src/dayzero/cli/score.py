@@ -23,7 +23,8 @@ def score(
     """Predict measured points: weights on a device, tokens of cache, and whether the engine starts."""
     from dayzero.score import score as predict
 
-    refuse_output("--out", out, (points, *releases))
+    inside = [release for folder in releases if folder.is_dir() for release in folder.iterdir()]
+    refuse_output("--out", out, (points, *inside))
     made = predict(points, releases, out, kind)
     predicted = sum(one.fits is not None for one in made)
     with output():

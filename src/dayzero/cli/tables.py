@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from dayzero.schema import Device, Engine, to_json
 from dayzero.schema.target import QuantBackend
@@ -28,19 +29,18 @@ def devices_table(devices: Iterable[Device]) -> Table:
     return table
 
 
-def verification_table(found: Verification) -> Table:
-    """Counts as the title, and one row for each file that is not as published."""
+def verification_table(found: Verification) -> Table | Text:
+    """Counts as the title, and one row for each file that is not as published; lines alone where there is none."""
     counts = Counter(file.status for file in found.files)
     told = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
     read = f"{format_bytes(found.bytes_read)} in {found.seconds:.1f} s"
-    table = Table("file", "status", "published", "here", title=f"verify: {'pass' if found.passed else 'fail'} ({told})",
-                  caption=escape(f"compared with {found.origin}; read {read}"))
+    title = f"verify: {'pass' if found.passed else 'fail'} ({told})"
+    caption = f"compared with {found.origin}; read {read}"
+    table = Table("file", "status", "published", "here", title=title, caption=escape(caption))
     for file in found.files:
         if file.status not in ("same", "unlisted"):
             table.add_row(escape(file.name), file.status, (file.expected or "")[:16], (file.actual or "")[:16])
-    if not table.row_count:
-        table.add_row("", "", "nothing differs", "")
-    return table
+    return table if table.row_count else Text(f"{title}: nothing differs\n{caption}")
 
 
 def engines_table(engines: Iterable[Engine]) -> Table:

@@ -79,6 +79,14 @@ def test_the_system_refuses(ends: Any) -> None:
     assert code == 2 and lines[0] == "error: /some\\nwhere: Permission denied" and lines[1].startswith("hint: ")
 
 
+@pytest.mark.parametrize(("arguments", "hint"), [
+    (("score", "a.csv", "--releases", ".", "--out", "b.csv", "--kind", "foo"), "see dayzero score --help"),
+    (("nothing",), "see dayzero --help")])
+def test_the_module_runs_the_command(arguments: tuple[str, ...], hint: str, tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-m", "dayzero", *arguments], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 2 and done.stdout == "" and done.stderr.splitlines()[1:] == [f"hint: {hint}"]
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_it_in_order(number: int, tmp_path: Path) -> None:
     code = ("import sys, time; from dayzero.cli import main, stages, app\n"

@@ -121,8 +121,12 @@ def test_refused(dayzero: Any, arguments: tuple[str, ...], word: str) -> None:
 def test_the_ledger_of_keys(dayzero: Any, tmp_path: Path) -> None:
     config = {**tiny.CONFIG, "rope_theta": 5e5}
     (tmp_path / "release/config.json").write_text(json.dumps(config))
+    without = dayzero("read", "release", "--keys")[1]
+    assert "rope_theta" in without and "config_reads" not in without
+    silent = dayzero("read", "release", "--keys", "-t", "two.toml")[1]
+    assert "whether the engine any reads them is not known: no config_reads is stated" in " ".join(silent.split())
     (tmp_path / "two.toml").write_text(TWO + "[engine]\nconfig_reads = {rotary = []}\n")
-    assert "rope_theta" in dayzero("read", "release", "--keys")[1]
+    assert "config_reads" not in dayzero("read", "release", "--keys", "-t", "two.toml")[1]
     entries = json.loads(dayzero("read", "release", "--keys", "-t", "two.toml", "--json")[1])["keys"]
     rotary = [(entry["key"], entry["engine"]) for entry in entries if entry["role"] == "rotary"]
     assert rotary == [("rope_theta", False)]

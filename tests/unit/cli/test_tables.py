@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import io
 
+import msgspec
 from rich.console import Console
 
-from dayzero.cli.tables import engine_table, engines_table
+from dayzero.cli.tables import engine_table, engines_table, verification_table
 from dayzero.data import engine, engines
+from dayzero.stages.read import Verification
+from dayzero.stages.read.verification import CheckedFile
 
 
 def printed(renderable: object) -> str:
@@ -36,3 +39,12 @@ def test_kinds_of_models_are_shown_newest_first() -> None:
 
 def test_backends_are_shown_with_what_they_run_on() -> None:
     assert "mxfp4: TRITON on sm_90 (default)" in printed(engine_table(engine("tensorrt-llm")))
+
+
+def test_files_that_differ_are_a_table_and_none_are_a_line() -> None:
+    same = CheckedFile(name="a.txt", status="same")
+    odd = CheckedFile(name="b[1].txt", status="different", expected="1" * 64, actual="2" * 64)
+    found = Verification(origin="manifest[x]", files=(same,), bytes_read=0, seconds=0.0)
+    assert printed(verification_table(found)).splitlines() == [
+        "verify: pass (1 same): nothing differs", "compared with manifest[x]; read 0 B in 0.0 s"]
+    assert "b[1].txt" in printed(verification_table(msgspec.structs.replace(found, files=(same, odd))))

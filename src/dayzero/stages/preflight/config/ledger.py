@@ -88,12 +88,17 @@ def _places(read: list[Use], names: set[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(f"{use.file}:{use.line} {use.module}".rstrip() for use in read if use.key in names))
 
 
-def ledger_table(entries: tuple[Entry, ...]) -> Table:
-    """The ledger for a terminal: one row for the parts of a model that are alike."""
+def ledger_table(entries: tuple[Entry, ...], engine: Engine | None = None) -> Table:
+    """The ledger for a terminal: one row for the parts of a model that are alike; `engine`: the one that was asked
+    about."""
     engine_known = any(entry.engine is not None for entry in entries)
     watched = any(entry.recorded is not None for entry in entries)
+    notes = [] if any(entry.code for entry in entries) else ["there is no code of this model here"]
+    if engine and not engine_known:
+        notes.append(f"whether the engine {engine.name} reads them is not known: no config_reads is stated for these "
+                     "parts, in its profile or in [engine] of the target")
     table = Table("key", "value", "part of the model", box=None, caption_justify="left",
-                  caption="" if any(entry.code for entry in entries) else "there is no code of this model here")
+                  caption=escape("\n".join(notes)))
     table.add_column("the model's code reads it", overflow="fold")
     if watched:
         table.add_column("transformers read it", overflow="fold")

@@ -1,0 +1,5 @@
+"""`python -m dayzero`"""
+
+from dayzero.cli import main
+
+main()
