@@ -104,9 +104,9 @@ def ledger_table(entries: tuple[Entry, ...], engine: Engine | None = None) -> Ta
         table.add_column("transformers read it", overflow="fold")
     if engine_known:
         table.add_column("the engine reads it")
-    for (key, value, place, recorded, engine), alike in groupby(entries, key=_shown):
+    for (key, value, place, recorded, reads), alike in groupby(entries, key=_shown):
         roles = ", ".join(entry.role for entry in alike)
-        cells = (key, value, roles, place, *([recorded] if watched else []), *([engine] if engine_known else []))
+        cells = (key, value, roles, place, *([recorded] if watched else []), *([reads] if engine_known else []))
         table.add_row(*map(escape, cells))
     return table
 
