@@ -48,6 +48,8 @@ class RopeWords(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Keys of such a table that change nothing by themselves."""
     no_scaling: list[str]
     """Kinds that scale nothing."""
+    scalings: list[str]
+    """Kinds that scale."""
     named_scaling: list[str]
     """Tables whose name is the kind."""
     none: list[str]
@@ -73,6 +75,17 @@ class PerLayer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Pattern of vocabulary.toml that is a list of layer numbers -> kinds that its layers have."""
 
 
+class ValueWords(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """[values]: what configs state as values, for the rule about values that make no sense."""
+
+    positive: list[str]
+    """fnmatch patterns of keys, at any depth of the language model's tables, whose numbers are finite and above 0."""
+    activations: list[str]
+    """Words for activations."""
+    layers: list[str]
+    """Words for kinds of layers that libraries know, beside those of vocabulary.toml."""
+
+
 class Keys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """keys.toml"""
 
@@ -82,6 +95,8 @@ class Keys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Rotary positions."""
     per_layer: PerLayer
     """Lists about layers."""
+    values: ValueWords
+    """Known values."""
     usual: dict[str, list[str]]
     """Fact -> spellings that need no remark."""
     modules: dict[str, list[str]]

@@ -7,6 +7,7 @@ from .code import rules as code_rules
 from .code import support
 from .config import keys, rope
 from .config import rules as config_rules
+from .config import values as config_values
 from .engine import rules as engine_rules
 from .files import rules as files_rules
 from .layout import layouts, memory

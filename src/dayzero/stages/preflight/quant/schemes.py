@@ -12,6 +12,7 @@ from dayzero.schema.target import QuantBackend
 from dayzero.stages.preflight.rule import Case, rule
 
 from .modules import PLAIN, scheme_of
+from .unknown import unknown_method
 
 _FLOAT8 = ("F8_E4M3", "F8_E5M2")
 _OTHER_DIALECT = "FNUZ"
@@ -42,7 +43,8 @@ def quant_unsupported(case: Case) -> Iterator[Finding]:
     ## What
     The schemes that the files hold (or the config states) against the engine's `schemes`, and against its `backends`:
     of those that name the scheme one has to be the default and be built for the device's architecture. The names of
-    others that are built for it are in the facts: they have to be chosen.
+    others that are built for it are in the facts: they have to be chosen. A method that is not known here, or a
+    quantisation table that names none, is a warning: nothing could be compared.
 
     ## Why
     The engine stops at start-up, after the download; or falls back to an emulation that nobody asked for.
@@ -54,6 +56,7 @@ def quant_unsupported(case: Case) -> Iterator[Finding]:
     ## How to fix
     Choose a backend that the facts name, or take a release in a scheme that the engine can run.
     """
+    yield from unknown_method(case)
     facts, arch = case.target.engine.facts, case.target.cluster.device.arch
     able = {name.lower() for name in facts.schemes} if facts.schemes is not None else None
     for scheme in schemes_of(case):
