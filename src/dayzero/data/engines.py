@@ -31,6 +31,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """For each fact: where it is from."""
     read_at: str = ""
     """Version (or `commit ...`) of the engine at which the facts were read; empty: they are true of any."""
+    read_from: str = ""
+    """Oldest version that `supported_since` was made from; empty: not known."""
     complete: list[str] = []
     """Facts that list everything there is at that version: what is missing from them is not there."""
 
@@ -72,7 +74,8 @@ def resolve_engine(request: EngineRequest, folder: Path = Path()) -> Engine:
     stated |= {"name": name} if request.name else {}
     facts = msgspec.structs.replace(base.facts, **stated)
     return Engine(
-        name=name, version=facts.version or "", read_at=base.read_at, complete=tuple(base.complete), facts=facts,
+        name=name, version=facts.version or "", read_at=base.read_at, read_from=base.read_from,
+        complete=tuple(base.complete), facts=facts,
         kv_replication=facts.kv_replication is not False,
         redundant_experts=facts.redundant_experts, head_padding=facts.head_padding or "none",
         block_padding=bool(facts.block_padding), vision=facts.vision or "replicated",

@@ -257,6 +257,8 @@ class Engine(Noun, frozen=True, kw_only=True):
     """Version that the target states; empty when it states none."""
     read_at: str = ""
     """Version at which the profile's facts were read; empty: unknown, or they are true of any."""
+    read_from: str = ""
+    """Oldest version that the profile's `supported_since` was made from; empty: not known."""
     complete: tuple[str, ...] = ()
     """Facts of the profile that list everything there is at that version."""
     facts: EngineRequest

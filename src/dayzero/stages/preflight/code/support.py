@@ -24,7 +24,9 @@ def arch_unsupported(case: Case) -> Iterator[Finding]:
     `transformers`, or the engine's own for facts of an engine's profile. The model_types inside of the config (of its
     text and vision parts) are looked at too. Code that the release ships itself (auto_map) makes it a warning, where
     that library runs such code. What a profile cannot answer is said as information: no version is stated, or the
-    kind of model is not in the profile's list.
+    kind of model is not in the profile's list, or was in it already at the oldest version that the list was made from,
+    and the stated version is older than that. A config.json that names neither architectures nor a model_type is a
+    warning: there is nothing to compare.
 
     ## Why
     Start-up stops with an unknown model type, after the image was built and the weights were fetched.
@@ -52,8 +54,34 @@ def arch_unsupported(case: Case) -> Iterator[Finding]:
                         + (": only the release's own code can run it" if own else ""),
                 hint=f"install at least {since[name]}" + (", or allow the release's code to run" if own else ""),
                 facts={"needs": since[name], "installed": installed, **({} if name == subject else {"class": name})})
+    yield from _nameless(case)
     if _of_profile(case):
         yield from _unanswered(case, since)
+        yield from _before_the_list(case, since)
+
+
+def _nameless(case: Case) -> Iterator[Finding]:
+    """A config.json by which no class can be chosen. Configs of other names and cards do not have these keys."""
+    if not case.model.model_type and not case.model.architectures \
+            and any(file.name == "config.json" for file in case.release.files):
+        yield Finding(rule="arch-unsupported", severity="warning", subject="model_type",
+                      message="config.json names neither architectures nor a model_type: engines cannot choose a "
+                              "class, and nothing could be compared",
+                      hint="get config.json again from where the release is published, or add both keys")
+
+
+def _before_the_list(case: Case, since: dict[str, str]) -> Iterator[Finding]:
+    """A kind of model that the list has from its start, on a version from before it."""
+    engine, names = case.target.engine, [*case.model.architectures, case.model.model_type]
+    here, oldest = version_of(engine.version), version_of(engine.read_from)
+    name = next((name for name in names if name in since), None)
+    if name is not None and not since[name] and here and oldest and here < oldest:
+        yield Finding(
+            rule="arch-unsupported", severity="info", subject=case.model.model_type or name,
+            message=f"{engine.name} {engine.version} is older than the list, which starts at {engine.read_from} and "
+                    f"has {name} there: since when it is supported is not known",
+            hint="look it up in the documentation of the installed version",
+            facts={"listed_from": engine.read_from, "installed": engine.version})
 
 
 def _unanswered(case: Case, since: dict[str, str]) -> Iterator[Finding]:

@@ -89,5 +89,27 @@ def test_what_is_in_no_list_is_never_an_error(tmp_path: Path, name: str, version
 
 def test_a_class_older_than_the_list_is_never_too_new(tmp_path: Path) -> None:
     config = {"model_type": "llama", "architectures": ["LlamaForCausalLM"]}
-    for version in ("0.1", None, "9"):
+    for version in (None, "9"):
         assert told(support.arch_unsupported, tmp_path, {}, profile("vllm", version), **config) == set()
+
+
+# LlamaForCausalLM is in the oldest list of each of these; vllm's starts at 0.8.5, transformers' at 4.48.0
+@pytest.mark.parametrize(("on", "found"), [
+    (profile("vllm", "0.6.0"), {("info", "llama")}), (profile("vllm", "0.8.5"), set()),
+    (profile("transformers", "4.30.0"), {("info", "llama")}), (profile("transformers", "4.48.0"), set()),
+    (profile("tensorrt-llm", "0.5.0"), set())])
+def test_a_version_from_before_the_list(tmp_path: Path, on: Target, found: set[tuple[str, str]]) -> None:
+    config = {"model_type": "llama", "architectures": ["LlamaForCausalLM"]}
+    assert told(support.arch_unsupported, tmp_path, {}, on, **config) == found
+
+
+def test_a_config_that_names_no_kind_of_model(tmp_path: Path) -> None:
+    assert told(support.arch_unsupported, tmp_path, {}, model_type=None, architectures=[]) == {
+        ("warning", "model_type")}
+    assert told(support.arch_unsupported, tmp_path, {}, model_type="tiny", architectures=None) == set()
+
+
+def test_a_card_that_names_no_kind_of_model(tmp_path: Path) -> None:
+    as_json = case(tmp_path, {}, model_type=None, architectures=[])
+    card = msgspec.structs.replace(as_json.release, files=())
+    assert list(support.arch_unsupported(support.Case(card, as_json.target))) == []
