@@ -273,6 +273,9 @@ class ModelSpec(Noun, frozen=True, kw_only=True):
     """For each value: the config key (`config.json: text_config.hidden_size`), tensor header or default it is from."""
     unknowns: tuple[str, ...] = ()
     """Config keys and tensor patterns that nothing here understands."""
+    not_finite: tuple[tuple[tuple[str | int, ...], str], ...] = ()
+    """(keys and indices, text such as `nan`) of numbers of the config that are not finite: JSON has no such values, so
+    that `Release.config` holds null there once it was written and read again."""
 
     @property
     def mixes_experts(self) -> bool:

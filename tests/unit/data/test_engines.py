@@ -102,6 +102,9 @@ def test_shipped_lists_of_versions_are_versions(name: str) -> None:
     if one.read_at and not one.read_at.startswith("commit "):
         assert all(not since or Version(since) <= Version(one.read_at)
                    for since in (one.facts.supported_since or {}).values())
+    if one.read_from:
+        assert all(not since or Version(one.read_from) < Version(since)
+                   for since in (one.facts.supported_since or {}).values())
 
 
 # the first releases with the class or the model_type in registry.py, EntryClass and CONFIG_MAPPING_NAMES

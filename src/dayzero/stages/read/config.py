@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from fnmatch import translate
 from functools import cache
 from itertools import islice
+from math import isfinite
 from typing import Any, NoReturn
 
 from dayzero.data.classes import class_defaults, class_facts
@@ -190,6 +191,19 @@ class Config:
     def _wrong(self, path: str, value: object, expected: str) -> NoReturn:
         raise ReleaseError(f"{self.name}: {path} is {shortened(value)}, not {expected}",
                            "correct the config, or download it again")
+
+
+def not_finite(config: Table) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """(keys and indices, text) of each number of a config that is not finite."""
+    inside: list[tuple[tuple[str | int, ...], Any]] = [((), config)]
+    for at, value in inside:  # it grows; lists may lie in lists deeper than Python calls
+        if isinstance(value, float) and not isfinite(value):
+            yield at, str(value)
+        elif isinstance(value, Mapping):
+            inside += [((*at, key), inner) for key, inner in value.items() if isinstance(inner, (Mapping, list, float))]
+        elif isinstance(value, list) and len(at) < 2 * DEEPEST:
+            inside += [((*at, key), inner) for key, inner in enumerate(value)
+                       if isinstance(inner, (Mapping, list, float))]
 
 
 def shortened(value: object) -> str:

@@ -14,7 +14,7 @@ from dayzero.schema import Layer, ModelSpec, TensorTable, WeightFamily
 from dayzero.schema.release import ITEM_BITS
 
 from .blocks import Architecture, standard_tensors
-from .config import DEFAULT, Config, Table
+from .config import DEFAULT, Config, Table, not_finite
 from .dims import Seen, attention, feed_forward
 from .facts import Facts, language_facts
 from .families import Dims, Part, parts_of
@@ -70,7 +70,7 @@ def model_spec(name: str, config: object, tensors: TensorTable, *, config_name: 
         parameters_active=_active(used, tied, share), checkpoint_bytes=tensors.total_bytes,
         dtype=_dtype(parts, stated),
         quantization=dict(quantised) if quantised is not None else None, provenance=provenance, sources=stated.sources,
-        unknowns=(*_unknowns(stated, parts), *problems),
+        unknowns=(*_unknowns(stated, parts), *problems), not_finite=tuple(not_finite(stated.raw)),
     )  # fmt: skip
 
 

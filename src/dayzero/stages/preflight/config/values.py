@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from fnmatch import fnmatchcase
+from functools import reduce
 from math import isfinite
+from operator import getitem
 from typing import Any
 
-from dayzero.data.keys import keys, language_tables, rotates_nothing, stated
+from dayzero.data.keys import Table, keys, language_tables, rotates_nothing, stated
 from dayzero.data.vocabulary import vocabulary
 from dayzero.schema import Finding
 from dayzero.stages.preflight.rule import Case, rule
@@ -41,17 +44,25 @@ def config_value(case: Case) -> Iterator[Finding]:
     ## How to fix
     Compare config.json with the one that is published. For a new word: use a version of the engine that knows it.
     """
-    for path, value in (*_bases(case), *_epsilons(case)):
-        for number in value if isinstance(value, list) else [value]:
-            if not _is_positive(number):
-                yield _senseless(path, value, "a finite number above 0")
-                break
+    raw = _restored(case)
+    for path, value in (*_bases(raw), *_epsilons(raw)):
+        if not all(map(_is_positive, _numbers(value))):
+            yield _senseless(path, value, "a finite number above 0")
     for path, block in _blocks(case):
         if not (isinstance(block, list) and len(block) == 2 and all(type(size) is int and size > 0 for size in block)):
             yield _senseless(path, block, "two sizes above 0")
-    yield from _unknown(_scalings(case), {*keys().rope.scalings, *keys().rope.no_scaling}, "a kind of rotary scaling")
-    yield from _unknown(_activations(case), {*keys().values.activations}, "an activation")
-    yield from _unknown_layers(case)
+    yield from _unknown(_scalings(raw), {*keys().rope.scalings, *keys().rope.no_scaling}, "a kind of rotary scaling")
+    yield from _unknown(_activations(raw), {*keys().values.activations}, "an activation")
+    yield from _unknown_layers(raw)
+
+
+def _restored(case: Case) -> Table:
+    """The config, with the numbers that are not finite where a stored release has null."""
+    raw: Any = deepcopy(case.release.config) if case.model.not_finite else case.release.config
+    for (*above, last), text in case.model.not_finite:
+        reduce(getitem, above, raw)[last] = float(text)
+    table: Table = raw
+    return table
 
 
 def _senseless(path: str, value: Any, wanted: str) -> Finding:
@@ -70,6 +81,12 @@ def _unknown(places: Places, known: set[str], what: str) -> Iterator[Finding]:
                           facts={"value": shown(word)})
 
 
+def _numbers(value: Any) -> list[Any]:
+    """The value, or those for layers or kinds of layers; null and 0 stand for layers that are not rotated there."""
+    several = [*value.values()] if isinstance(value, Mapping) else value
+    return [one for one in several if one not in (None, 0)] if isinstance(several, list) else [value]
+
+
 def _is_positive(value: Any) -> bool:
     """Whether it is a number that a float holds, above 0."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -80,27 +97,27 @@ def _is_positive(value: Any) -> bool:
         return False
 
 
-def _bases(case: Case) -> Places:
+def _bases(raw: Table) -> Places:
     """Stated bases of rotary frequencies, those for kinds of layers too."""
-    raw, words = case.release.config, keys().rope
+    words = keys().rope
     if rotates_nothing(raw):
         return
     special = [name for names in words.own_bases.values() for name in names]
     yield from ((path, value) for _, path, value in stated(raw, [*words.bases, *special]))
-    for path, table in _rope_tables(case):
+    for path, table in _rope_tables(raw):
         yield from ((f"{path}.{name}", table[name]) for name in words.bases if table.get(name) is not None)
 
 
-def _rope_tables(case: Case) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _rope_tables(raw: Table) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Tables of rotary parameters, and those for kinds of layers inside of them."""
-    for _, path, table in stated(case.release.config, keys().rope.tables):
+    for _, path, table in stated(raw, keys().rope.tables):
         if isinstance(table, Mapping):
             yield path, table
             yield from ((f"{path}.{key}", inner) for key, inner in table.items() if isinstance(inner, Mapping))
 
 
-def _epsilons(case: Case) -> Places:
-    for path, table in language_tables(case.release.config):
+def _epsilons(raw: Table) -> Places:
+    for path, table in language_tables(raw):
         for key, value in table.items():
             is_number = isinstance(value, (int, float, str)) and not isinstance(value, bool)
             if is_number and any(fnmatchcase(key, name) for name in keys().values.positive):
@@ -114,22 +131,22 @@ def _blocks(case: Case) -> Places:
             yield f"quantization_config.{name}", table[name]
 
 
-def _scalings(case: Case) -> Places:
-    for path, table in _rope_tables(case):
+def _scalings(raw: Table) -> Places:
+    for path, table in _rope_tables(raw):
         yield from ((f"{path}.{name}", table[name]) for name in keys().rope.kind_of_scaling
                     if table.get(name) is not None)
 
 
-def _activations(case: Case) -> Places:
+def _activations(raw: Table) -> Places:
     names = vocabulary().config.spellings()["activation"]
-    yield from ((path, value) for _, path, value in stated(case.release.config, names) if isinstance(value, str))
+    yield from ((path, value) for _, path, value in stated(raw, names) if isinstance(value, str))
 
 
-def _unknown_layers(case: Case) -> Iterator[Finding]:
+def _unknown_layers(raw: Table) -> Iterator[Finding]:
     """Lists of kinds of layers with words that no kind here stands for; numbers have meanings of their own."""
     words = vocabulary().config
     known = {*words.layer_types, *words.feed_forward_types, *keys().values.layers}
-    for _, path, value in stated(case.release.config, [*words.patterns["layer_types"],
+    for _, path, value in stated(raw, [*words.patterns["layer_types"],
                                                        *words.patterns["feed_forward_types"]]):
         strange = {entry for entry in value if isinstance(entry, str)} - known if isinstance(value, list) else set()
         yield from _unknown(((path, word) for word in sorted(strange)), known, "a kind of layer")

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from tests.support.config_release import GEMMA, GLM, KIMI, LLAMA, MIMO, MINIMAX, Config, nested, on, release, without
 
+from dayzero.schema import Release
+from dayzero.schema.base import from_json, to_json
 from dayzero.stages.preflight import Case
 from dayzero.stages.preflight.config.values import config_value
 
@@ -15,7 +17,12 @@ NAN, INFINITY = float("nan"), float("inf")
 
 
 def told(folder: Path, config: Config) -> set[tuple[str, str]]:
-    return {(one.severity, one.subject) for one in config_value(Case(release(folder / "r", config), on()))}
+    """What is found, which is the same for the release once it was stored as JSON."""
+    made = release(folder / "r", config)
+    found, again = ({(one.severity, one.subject) for one in config_value(Case(each, on()))}
+                    for each in (made, from_json(to_json(made), Release)))
+    assert found == again
+    return found
 
 
 @pytest.mark.parametrize("config", [LLAMA, GLM, MIMO, KIMI, GEMMA, MINIMAX, nested(LLAMA)])
@@ -34,6 +41,7 @@ def test_numbers_that_make_no_sense(tmp_path: Path, key: str, value: Any) -> Non
 
 def test_a_base_for_each_layer(tmp_path: Path) -> None:
     assert told(tmp_path, LLAMA | {"rope_theta": [1e4] * 32}) == set()
+    assert told(tmp_path, LLAMA | {"rope_theta": [1e4] * 31 + [None]}) == set()
     assert told(tmp_path, LLAMA | {"rope_theta": [1e4] * 31 + [NAN]}) == {("error", "rope_theta")}
 
 
