@@ -44,6 +44,17 @@ class Misshapen(Noun, frozen=True, kw_only=True):
     """Layers of the tensors; empty: they are in none."""
 
 
+class Doubled(Noun, frozen=True, kw_only=True):
+    """Parameters for which the files hold more than one tensor."""
+
+    parameter: str
+    """Pattern of the parameters."""
+    patterns: tuple[str, ...]
+    """Names in the files, sorted."""
+    layers: tuple[int, ...]
+    """Layers of the parameters; empty: they are in none."""
+
+
 class Coverage(Noun, frozen=True, kw_only=True):
     """The ledger of weights: every tensor of the files, every parameter that the code declares."""
 
@@ -55,6 +66,8 @@ class Coverage(Noun, frozen=True, kw_only=True):
     """Parameters that are not filled completely."""
     misshapen: tuple[Misshapen, ...] = ()
     """Tensors that do not fit."""
+    doubled: tuple[Doubled, ...] = ()
+    """Parameters that two tensors claim; which of them is loaded last is chance."""
     parameters: int = 0
     """Parameters (tensors, not values) that the code declares."""
     impossible: str = ""

@@ -106,8 +106,8 @@ def _wrong(results: Results) -> str:
 
 
 def _gaps(results: Results) -> str:
-    """What checks that pass leave open: comparisons that were not made, errors of the release that the target waives;
-    empty when nothing is."""
+    """What checks that pass leave open: comparisons that were not made, errors of the release that the target waives,
+    tensors that the model that ran has no place for; empty when nothing is."""
     left = results.verdict.not_made if results.verdict else {}
     told = [f"{name} ({why})" for name, why in left.items()]
     more = f"; and {len(told) - _SHOWN} more" if len(told) > _SHOWN else ""
@@ -115,7 +115,10 @@ def _gaps(results: Results) -> str:
     waived = [f"{finding.rule} {finding.subject} is waived" for finding in (
         results.findings.waived if results.findings else ())
         if finding.severity == "error" and finding.rule.startswith(OF_RELEASE)]
-    return "; ".join([*([made] if told else []), *waived[:_SHOWN]])
+    unused = [f"{finding.subject} is in the files and was not run" for finding in (
+        results.findings.findings if results.findings else ())
+        if finding.severity == "warning" and finding.rule == "weights-unexpected"]
+    return "; ".join([*([made] if told else []), *waived[:_SHOWN], *unused[:_SHOWN]])
 
 
 def unproven(results: Results) -> str:
@@ -153,7 +156,10 @@ def _sentence(results: Results) -> tuple[Tone, str]:
     if verdict.passed:
         return "good", (f"{fits}, runs ({ran}), and is proven to be {_compared(results)}: {agree}.")
     first = verdict.first_divergence
-    where = f": it first diverges at {first.place} ({first.layout})" if first else ""
+    failed = next((check for check in verdict.checks if not check.passed), None)
+    where = f": {failed.name} fails ({failed.detail})" if failed and failed.detail else ""
+    if first:
+        where = f": it first diverges at {first.place} ({first.layout})"
     return "bad", f"{fits} and runs ({ran}), but what runs is not {_compared(results)}{where}."
 
 

@@ -17,7 +17,7 @@ from dayzero.data.vocabulary import vocabulary
 from dayzero.errors import NotPossible
 from dayzero.placement.split import TOWERS, UNUSED, is_mtp, is_tower
 from dayzero.schema import Release, TensorGroup, WeightFamily
-from dayzero.schema.coverage import Coverage, Destination, Misshapen, Unfilled
+from dayzero.schema.coverage import Coverage, Destination, Doubled, Misshapen, Unfilled
 
 if TYPE_CHECKING:
     import torch
@@ -69,6 +69,8 @@ class Ledger:
     """Values that reach a parameter."""
     misshapen: dict[tuple[str, Shape, Shape], set[int]] = field(default_factory=lambda: defaultdict(set))
     """(pattern, file, declared) -> layers."""
+    whole: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    """Parameter -> names in the files that each stand for all of it."""
 
 
 def coverage(release: Release) -> Coverage:
@@ -104,7 +106,8 @@ def destinations(release: Release, built: Built) -> Coverage:
         source=built.source, parameters=len(names.declared), destinations=_destinations(ledger),
         unfilled=tuple(_unfilled(ledger, names.declared, built.model)),
         misshapen=tuple(Misshapen(pattern=pattern, file=file, declared=declared, layers=tuple(sorted(layers - {-1})))
-                        for (pattern, file, declared), layers in ledger.misshapen.items()))
+                        for (pattern, file, declared), layers in ledger.misshapen.items()),
+        doubled=_doubled(ledger))
 
 
 def _names(model: torch.nn.Module) -> Names:
@@ -140,6 +143,8 @@ def _gone_through(release: Release, names: Names, model: torch.nn.Module) -> Led
             ledger.lines[group.pattern, parameter, reason].append((layer, len(rows)))
             for target in targets:
                 ledger.filled[target] += len(rows) * _values(group, family) / len(targets)
+            if len(targets) == 1 and not joined and form in ("weight", "bias"):
+                ledger.whole[targets[0]].append(group.name(int(rows[0])))
             if len(targets) == 1 and not joined:
                 _compare(ledger, group, form, names.declared[targets[0]], layer)
     return ledger
@@ -229,6 +234,17 @@ def _destinations(ledger: Ledger) -> tuple[Destination, ...]:
         Destination(pattern=pattern, parameter=parameter, reason=reason, tensors=sum(count for _, count in places),
                     layers=tuple(sorted({layer for layer, _ in places if layer >= 0})))
         for (pattern, parameter, reason), places in sorted(ledger.lines.items()))
+
+
+def _doubled(ledger: Ledger) -> tuple[Doubled, ...]:
+    places: dict[tuple[str, tuple[str, ...]], list[int]] = defaultdict(list)
+    for parameter, names in ledger.whole.items():
+        if len(names) > 1:
+            number = re.search(r"\.(\d+)\.", parameter)
+            layer = int(number[1]) if number else -1
+            places[_pattern(parameter, layer), tuple(sorted(_pattern(name, layer) for name in names))].append(layer)
+    return tuple(Doubled(parameter=parameter, patterns=patterns, layers=tuple(sorted(set(layers) - {-1})))
+                 for (parameter, patterns), layers in sorted(places.items()))
 
 
 def _unfilled(ledger: Ledger, declared: Mapping[str, Shape], model: torch.nn.Module) -> Iterator[Unfilled]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("torch")
+import torch
 from safetensors.torch import load_file, save_file
 from tests.support import tiny
 from tests.support.plan_models import target
@@ -75,6 +76,26 @@ def test_a_name_that_the_library_does_not_know(tmp_path: Path) -> None:
         ("model.layers.{L}.self_attn.o_proj.weight", (1,), 0.0)]
     told = {(one.rule, one.severity, one.subject) for one in preflight(release, target(1), declared=ledger).findings}
     assert ("weights-unexpected", "warning", "model.layers.1.self_attn.out_proj.weight") in told
+
+
+def test_two_tensors_for_one_parameter(tmp_path: Path) -> None:
+    # the library takes names with and without the prefix of the inner model, and loads both
+    folder = tiny.dense(tmp_path / "model")
+    save_file({"layers.1.mlp.up_proj.weight": torch.zeros(load_shape(folder, "model.layers.1.mlp.up_proj.weight"))},
+              folder / "model-00009-of-00009.safetensors", metadata={"format": "pt"})
+    (folder / "model.safetensors.index.json").unlink(missing_ok=True)
+    release = loaded(folder, tmp_path)
+    ledger = coverage(release)
+    assert [one.patterns for one in ledger.doubled] == [
+        ("layers.{L}.mlp.up_proj.weight", "model.layers.{L}.mlp.up_proj.weight")]
+    found = preflight(release, target(1), declared=ledger).findings
+    assert ("weights-unexpected", "error", "layers.1.mlp.up_proj.weight") in {
+        (one.rule, one.severity, one.subject) for one in found}
+
+
+def load_shape(folder: Path, name: str) -> tuple[int, ...]:
+    return next(tuple(tensors[name].shape) for tensors in map(load_file, sorted(folder.glob("*.safetensors")))
+                if name in tensors)
 
 
 def test_a_config_that_does_not_fit_the_files(tmp_path: Path) -> None:

@@ -213,6 +213,7 @@ def weights_unexpected(case: Case) -> Iterator[Finding]:
             yield from _once(told, _unexpected(arrival, "the loader does not expect the name and stops at it"))
     yield from _beyond(case)
     yield from library.unexpected(case)
+    yield from library.doubled(case)
 
 
 def _unexpected(arrival: Arrival, why: str) -> Iterator[Finding]:

@@ -22,6 +22,17 @@ def unexpected(case: Case) -> Iterator[Finding]:
                 facts={"tensors": line.tensors, "layers": list(line.layers)})
 
 
+def doubled(case: Case) -> Iterator[Finding]:
+    """Parameters of the library's model for which the files hold more than one tensor."""
+    for one in case.coverage.doubled if case.coverage else ():
+        subject = _subject(one.patterns[0], one.layers if len(one.layers) == 1 else ())
+        yield Finding(
+            rule="weights-unexpected", severity="error", subject=subject,
+            message=f"{' and '.join(one.patterns)} go to {one.parameter} of {_class(case.coverage)}: one is lost",
+            hint="leave out the tensors that are not the model's",
+            facts={"names": list(one.patterns), "layers": list(one.layers)})
+
+
 def unfilled(case: Case) -> Iterator[Finding]:
     """Parameters of the library's model that the files leave empty. A sample of the tensors proves nothing."""
     if case.coverage is None or case.target.partial or case.release.is_incomplete:
