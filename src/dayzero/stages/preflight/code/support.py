@@ -113,6 +113,9 @@ def _of_profile(case: Case) -> bool:
 def is_listed(case: Case) -> bool:
     """Whether the engine's profile lists an architecture of the release, and no version from before that is stated."""
     since, installed = case.target.engine.facts.supported_since or {}, version_of(case.target.engine.version)
+    first = version_of(case.target.engine.read_from)
+    if installed and first and installed < first:
+        return False
     for name in case.model.architectures if _of_profile(case) else ():
         needs = version_of(since.get(name))
         if name in since and not (installed and needs and installed < needs):

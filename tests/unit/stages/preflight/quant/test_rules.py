@@ -118,14 +118,15 @@ def test_the_file_decides_and_prediction_layers_do_not_count(check) -> None:
 
 @pytest.mark.parametrize(("version", "plain", "but", "severity"), [
     ("", "self_attn.o_proj", ["lm_head"], "warning"), ("0.27.0", "self_attn.o_proj", ["lm_head"], "warning"),
-    ("0.20.0", "self_attn.o_proj", ["lm_head"], "error"), ("0.27.0", ODD, ["lm_head"], "error"),
+    ("0.20.0", "self_attn.o_proj", ["lm_head"], "error"), ("0.6.0", "self_attn.o_proj", ["lm_head"], "error"),
+    ("0.27.0", ODD, ["lm_head"], "error"),
     ("0.27.0", "self_attn.o_proj", [], "error"), ("0.27.0", "self_attn.o_proj", ["lm_head", "o_prj"], "error"),
     ("0.27.0", ".", ["lm_head"], "error")])  # nothing at all is stored as the config says
 def test_an_engine_that_lists_the_architecture(check, version: str, plain: str, but: list[str], severity: str) -> None:
     # Kimi-K3's config excludes neither of its latent projections; vLLM has model code for it since 0.27.0
     engine = msgspec.structs.replace(
-        SMALL.engine, facts=EngineRequest(supported_since={"TinyForCausalLM": "0.27.0"}), version=version,
-        sources={"supported_since": "registry.py"})
+        SMALL.engine, facts=EngineRequest(supported_since={"TinyForCausalLM": "" if version == "0.6.0" else "0.27.0"}),
+        version=version, read_from="0.8.5", sources={"supported_since": "registry.py"})
     found = check("quant-config-vs-file", quantised.tensors("fp8-block", {plain: "bf16"}),
                   quantised.config({**quantised.FP8, "modules_to_not_convert": but}),
                   msgspec.structs.replace(SMALL, engine=engine))
