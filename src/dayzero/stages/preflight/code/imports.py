@@ -43,15 +43,21 @@ class _Context:
     instead_of: tuple[Need, ...] = ()
 
 
-def needs(tree: ast.Module) -> Iterator[Need]:
-    """All imports of a file, in order, and the uses `module.attribute` of modules that it imported."""
-    modules: dict[str, str] = {}
+def imported(tree: ast.Module) -> dict[str, str]:
+    """Local name -> the dotted name that an absolute import makes it stand for."""
+    names: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            modules |= {alias.asname or alias.name.partition(".")[0]:
-                        alias.name if alias.asname else alias.name.partition(".")[0] for alias in node.names}
+            names |= {alias.asname or alias.name.partition(".")[0]:
+                      alias.name if alias.asname else alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and not node.level:
-            modules |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+            names |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def needs(tree: ast.Module) -> Iterator[Need]:
+    """All imports of a file, in order, and the uses `module.attribute` of modules that it imported."""
+    modules = imported(tree)
     put_there = {name for node in ast.walk(tree) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
                  for name in _attribute(node, modules)}
     yield from (need for need in _block(tree.body, _Context(), modules) if (need.module, need.name) not in put_there)

@@ -6,6 +6,8 @@ import ast
 import re
 from collections.abc import Iterator
 
+from .imports import imported
+
 NETWORK, PROGRAMS, EVALUATES = "uses the network", "starts other programs", "runs text as code"
 NATIVE, UNPICKLES, WRITES = "loads or builds native code", "unpickles", "writes or deletes files"
 SECRETS, ENCODED = "reads secrets from the environment", "holds long encoded text"
@@ -35,7 +37,7 @@ _BLOB = re.compile(r"[A-Za-z0-9+/=_\-\s]{300,}|(?:\\x[0-9a-fA-F]{2}){80,}")
 
 def suspicions(tree: ast.Module) -> Iterator[tuple[str, int, str]]:
     """(kind, line, what) of everything that deserves a look."""
-    names = _imported(tree)
+    names = imported(tree)
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             yield from _call(node, names)
@@ -47,18 +49,6 @@ def suspicions(tree: ast.Module) -> Iterator[tuple[str, int, str]]:
             text = node.value if isinstance(node.value, str) else node.value.decode("latin-1")
             if _BLOB.fullmatch(text.strip()) and not re.search(r"\w\s+\w+\s+\w", text):
                 yield ENCODED, node.lineno, f"{len(text)} characters"
-
-
-def _imported(tree: ast.Module) -> dict[str, str]:
-    """Local name -> the dotted name that it stands for."""
-    names: dict[str, str] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            names |= {alias.asname or alias.name.partition(".")[0]:
-                      alias.name if alias.asname else alias.name.partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and not node.level:
-            names |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
-    return names
 
 
 def _path(node: ast.expr, names: dict[str, str]) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
+from dayzero.data.keys import lookup
 from dayzero.data.vocabulary import vocabulary
 from dayzero.placement.split import is_mtp
 from dayzero.schema import Finding
@@ -19,13 +19,11 @@ class Declaration:
 
     def __init__(self, case: Case) -> None:
         words = vocabulary().config
-        path = case.model.sources.get("mtp_layers", "").partition(": ")[2].split(".")
-        table: Any = case.release.config
-        for key in path[:-1]:
-            table = table.get(key) if isinstance(table, Mapping) else None
-        stated = table.get(path[-1]) if path[-1] and isinstance(table, Mapping) else None
+        inside, _, key = case.model.sources.get("mtp_layers", "").partition(": ")[2].rpartition(".")
+        table = lookup(case.release.config, inside) if inside else case.release.config
+        stated = table.get(key) if key and isinstance(table, Mapping) else None
         off = isinstance(table, Mapping) and any(table.get(word) is False for word in words.flags["use_mtp"])
-        self.key = path[-1] or words.counts["mtp_layers"][0]
+        self.key = key or words.counts["mtp_layers"][0]
         """The key that states it, or would have to."""
         self.layers = stated if isinstance(stated, int) and not off else 0
         """Layers that it states; 0: none, or it says that they are not used."""
