@@ -3,7 +3,7 @@
 from .base import SCHEMA_VERSION, Column, Noun, Request, digest, from_json, to_json
 from .bundle import Bundle
 from .finding import Finding, Findings, Waived
-from .graph import ControlFlow, LayerKind, ModuleNode, OpCall, OpGraph, Phase
+from .graph import ControlFlow, LayerKind, ModuleNode, OpCall, Operation, OpGraph, Phase, StandIn
 from .hardware import Cluster, Device, Link
 from .plan import Candidate, Estimate, Layout, Plan, Rejected
 from .record import LayoutRun, Output, RankRecord, RunRecord
@@ -27,8 +27,9 @@ from .workload import Workload
 __all__ = [
     "SCHEMA_VERSION", "Attention", "Bundle", "Candidate", "Check", "Cluster", "Column", "ControlFlow", "Device",
     "Divergence", "Engine", "Estimate", "FeedForward", "FileEntry", "Finding", "Findings", "Layer", "LayerError",
-    "LayerKind", "Layout", "LayoutRun", "Link", "ModelSpec", "ModuleNode", "Noun", "OpCall", "OpGraph", "Output",
+    "LayerKind", "Layout", "LayoutRun", "Link", "ModelSpec", "ModuleNode", "Noun", "OpCall", "OpGraph", "Operation",
+    "Output",
     "Phase", "Plan", "RankRecord", "Rejected", "Release", "Request", "Results", "Rope", "RunRecord",
-    "StageResult", "Target", "TargetRequest",
+    "StageResult", "StandIn", "Target", "TargetRequest",
     "TensorGroup", "TensorTable", "Verdict", "Waived", "WeightFamily", "Workload", "digest", "from_json", "to_json",
 ]  # fmt: skip

@@ -36,7 +36,8 @@ class OpCall(Noun, frozen=True, kw_only=True):
     op: str
     """Operator, such as aten.mm."""
     module: str
-    """Dotted path of the innermost module that was running; empty: the model itself."""
+    """Dotted path of the innermost module that was running, `*` for the numbers of modules that are alike inside a layer
+    (experts); empty: the model itself."""
     module_type: str
     """Class name of that module."""
     kind: str
@@ -64,6 +65,55 @@ class OpCall(Noun, frozen=True, kw_only=True):
         return " -> ".join(sides)
 
 
+class Operation(Noun, frozen=True, kw_only=True):
+    """What an engineer calls one operator: the calls of one module that belong together, in every layer that is alike.
+
+    Its axes are numbers where the model fixes them, and expressions in `batch`, `tokens` (new ones of each sequence)
+    and `context` (tokens of each sequence in the cache) where the workload does: the operator's definition gives flops
+    and bytes for any other workload or shard.
+    """
+
+    op: str
+    """Name in the registry of operators: linear, attention, experts, norm ..."""
+    variant: str = ""
+    """Which one: an attention's kind, `rms` of a norm, `head` of a linear ...; empty: there is one only."""
+    module: str
+    """Dotted path of the module, `{L}` for the number of the layer, `*` for other numbers; empty: the model itself."""
+    layers: tuple[int, ...] = ()
+    """Layers that have it; empty: it is in none."""
+    phase: PhaseName
+    """The phase it belongs to."""
+    count: int
+    """How often it runs in the phase, all layers together."""
+    axes: dict[str, float | str]
+    """Axis of the definition -> its length of one run."""
+    dtype: str
+    """dtype of the activations, such as bf16."""
+    flops: int
+    """By the definition, at the traced workload, all runs together."""
+    bytes: int
+    """By the definition, likewise: what must move at least once."""
+    counted_flops: int
+    """Of the calls that it consists of."""
+    counted_bytes: int
+    """Of the calls that it consists of: each reads and writes for itself."""
+    calls: dict[str, int]
+    """Operator calls that it consists of, by name; empty: there was no code to run."""
+    exact: bool = True
+    """Whether the expressions give the traced shapes at every workload that was tried."""
+
+
+class StandIn(Noun, frozen=True, kw_only=True):
+    """A function of a kernel library that needs another machine, and what took its place."""
+
+    call: str
+    """Dotted name that the code imports."""
+    op: str
+    """Operator that it was mapped to."""
+    times: int
+    """How often it was called."""
+
+
 class ControlFlow(Noun, frozen=True, kw_only=True):
     """A place where the code asks for the value of a tensor."""
 
@@ -89,7 +139,9 @@ class ModuleNode(Noun, frozen=True, kw_only=True):
     type: str
     """Class name."""
     parameters: int
-    """Parameters that the module owns itself, without its children."""
+    """Parameters that the module owns itself, without its children; of all `count` together."""
+    count: int = 1
+    """Modules of this path: `*` in it stands for the numbers of modules that are alike."""
 
 
 class LayerKind(Noun, frozen=True, kw_only=True):
@@ -99,6 +151,10 @@ class LayerKind(Noun, frozen=True, kw_only=True):
     """Name made of the kinds of attention and feed-forward."""
     layers: tuple[int, ...]
     """Their indices."""
+    traced: tuple[int, ...] = ()
+    """Those that ran; the others are known to run the same calls. Empty: all of them ran."""
+    proof: str = ""
+    """Why the others are known to: what was compared and found equal."""
 
 
 class OpGraph(Noun, frozen=True, kw_only=True):
@@ -122,6 +178,14 @@ class OpGraph(Noun, frozen=True, kw_only=True):
     """Which layers are alike."""
     source: str
     """What was traced: the library's class or the release's own code, and its version."""
+    operations: tuple[Operation, ...] = ()
+    """The same, grouped to what an engineer names, with axes that hold for any workload."""
+    stand_ins: tuple[StandIn, ...] = ()
+    """What took the place of kernel libraries."""
+    supplied: tuple[str, ...] = ()
+    """Names that the code imports and the installed library no longer has, and what was given for them."""
+    isolation: tuple[str, ...] = ()
+    """Limits under which the release's own code ran; empty: none of it ran."""
 
     def grouped(self) -> tuple[OpCall, ...]:
         """`operators`, with equal calls of different modules (the same projection of each layer) as one: its module
