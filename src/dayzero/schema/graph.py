@@ -36,8 +36,8 @@ class OpCall(Noun, frozen=True, kw_only=True):
     op: str
     """Operator, such as aten.mm."""
     module: str
-    """Dotted path of the innermost module that was running, `*` for the numbers of modules that are alike inside a layer
-    (experts); empty: the model itself."""
+    """Dotted path of the innermost module that was running, `*` for the numbers of modules that are alike inside a
+    layer (experts); empty: the model itself."""
     module_type: str
     """Class name of that module."""
     kind: str
