@@ -18,7 +18,7 @@ def main() -> None:
         print("skipped: needs a table of measured points and folders of releases as arguments")
         return
     rows = read_points(Path(sys.argv[1]))
-    weights, tokens, labels = [], [], []
+    weights, tokens, labels, open_ = [], [], [], 0
     for one, row in zip(predict_memory(rows, Models([Path(folder) for folder in sys.argv[2:]])), rows, strict=True):
         if one.weights is None:
             continue
@@ -31,12 +31,14 @@ def main() -> None:
             tokens.append(one.tokens / float(row["kv_cache_tokens"]) - 1)
         if row["oom"] in ("True", "False") and one.fits is not None:
             labels.append((one.fits, row["oom"] == "False"))
+        open_ += one.fits is None and "beside" in one.reason
     for name, errors in (("weights", weights), ("cache tokens", tokens)):
         if errors:
             sizes = [abs(error) for error in errors]
             print(f"{name}: {len(errors)} points, mean error {mean(sizes):.1%}, worst {max(sizes):.1%}")
     print(f"starts: {sum(a == b for a, b in labels)} of {len(labels)} right, "
-          f"false fits {sum(a > b for a, b in labels)}, false OOM {sum(a < b for a, b in labels)}")
+          f"false fits {sum(a > b for a, b in labels)}, false OOM {sum(a < b for a, b in labels)}; "
+          f"{open_} more depend on what is only known between bounds")
 
 
 if __name__ == "__main__":

@@ -59,9 +59,9 @@ class Prediction:
     tokens: int | None = None
     """Tokens that the cache holds."""
     fits: bool | None = None
-    """Whether the engine starts."""
+    """Whether the engine starts; None with a reason: it cannot be told."""
     reason: str = ""
-    """Why there is no prediction, or why it does not fit."""
+    """Why there is no prediction, why it does not fit or why that cannot be told."""
 
     def cells(self) -> tuple[str, ...]:
         """In the order of COLUMNS."""
@@ -176,9 +176,12 @@ def _told(number: int, made: Pool, rules: Allocation) -> Prediction:
     least = made.least
     starts = made.starts(rules)
     reason = ""
-    if not starts:
+    if not made.holds(rules):
         reason = (f"{-least.pool / GIB:.2f} GiB are missing" if least.pool <= 0 else
                   f"{least.room.tokens} tokens of cache are less than a sequence of {made.length}")
+    elif not starts and made.spare is not None:
+        reason = (f"beside its pool it takes {made.beside.least / GIB:.2f} to {made.beside.most / GIB:.2f} GiB, and "
+                  f"{made.spare / GIB:.2f} GiB are left")
     return Prediction(row=number, weights=made.stages[0].weights / GIB, tokens=least.room.tokens, fits=starts,
                       reason=reason)
 

@@ -1,11 +1,11 @@
 """The pool that an engine is left with for keys and values: its budget, less weights and what a step needs.
 
 Formulas, per rank (docs/numbers.md): a share u of the memory M that the budget is a share of,
-total  u (M - driver) - weights - libraries - collectives - peak of a step
+total  u (M - driver) - weights - libraries - collectives - peak of a step - graphs, where the budget pays for them
 free   u (M - driver - collectives) - weights
 left   u (M - driver - collectives - weights - peak of a step)
 The peak of a step is that of its activations or of sampling, whichever is larger; it is only subtracted by engines that
-measure it.
+measure it. What is taken beside a share of all memory has to fit in the rest, see `beside`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from dataclasses import dataclass
 import msgspec
 
 from dayzero.schema import Device, Engine, Layout, ModelSpec
-from dayzero.schema.allocation import Allocation, Batch, Reserve
+from dayzero.schema.allocation import Allocation, Batch, Between, Reserve
 
+from .beside import beside_bytes, graph_bytes
 from .cache import Room, collective_bytes, kinds, room
 from .held import held_bytes
 from .memory import activation_bytes
@@ -52,6 +53,8 @@ class Stage:
     """Bytes left for keys, values and states; negative: what is missing."""
     room: Room
     """What they hold."""
+    beside: Between
+    """Bytes taken beside the budget."""
 
 
 @dataclass(frozen=True)
@@ -62,14 +65,27 @@ class Pool:
     """Of each pipeline stage, its fullest rank."""
     length: int
     """Longest sequence that was asked for, or that the model has."""
+    spare: int | None = None
+    """Bytes that the budget leaves for what is taken beside it; None: nothing is known of that."""
 
     @property
     def least(self) -> Stage:
         """The stage that holds the fewest tokens: all stages hold as many."""
         return min(self.stages, key=lambda stage: (stage.room.tokens, stage.pool))
 
-    def starts(self, allocation: Allocation) -> bool:
-        """Whether the engine starts: there is a pool, and where it looks at that a sequence of full length fits."""
+    @property
+    def beside(self) -> Between:
+        """What the stage that needs most takes beside the budget."""
+        return max((stage.beside for stage in self.stages), key=lambda bytes_: bytes_.most)
+
+    def starts(self, allocation: Allocation) -> bool | None:
+        """Whether the engine starts and takes a first step; None: it depends on what is only known between bounds."""
+        if not self.holds(allocation) or (self.spare is not None and self.beside.least > self.spare):
+            return False
+        return True if self.spare is None or self.beside.most <= self.spare else None
+
+    def holds(self, allocation: Allocation) -> bool:
+        """Whether there is a pool, and where the engine looks at that a sequence of full length fits."""
         return self.least.pool > 0 and self.least.room.tokens > 0 and (
             not allocation.checks_length or self.least.room.sequences >= 1)
 
@@ -87,12 +103,30 @@ def pool(model: ModelSpec, layout: Layout, engine: Engine, allocation: Allocatio
         layers = range(start, stop)
         weights = held_bytes(model, layout, engine, allocation, layers, device.arch)
         peak = step_bytes(model, layout, allocation, layers, batch) if allocation.profiled else 0
+        peak += _graphs(allocation, layers, batch)
         left = _left(layout, allocation, device, settings, weights, peak, batch)
         found = kinds(model, layout, allocation, layers, settings.cache_dtype)
         held = room(found, left, max(1, -(-length // layout.cp)), batch.tokens, allocation)
-        stages.append(Stage(weights=weights, pool=left, room=Room(tokens=held.tokens * layout.cp,
-                                                                  sequences=held.sequences)))
-    return Pool(stages=tuple(stages), length=length)
+        stages.append(Stage(weights=weights, pool=left,
+                            room=Room(tokens=held.tokens * layout.cp, sequences=held.sequences),
+                            beside=beside_bytes(model, layout, allocation, device, layers, batch)))
+    return Pool(stages=tuple(stages), length=length, spare=_spare(layout, allocation, device, settings, batch))
+
+
+def _graphs(allocation: Allocation, layers: range, batch: Batch) -> int:
+    """The middle of what graphs take, where the budget pays for them."""
+    if allocation.beside is None or not allocation.beside.graphs_in_budget:
+        return 0
+    between = graph_bytes(allocation.beside, layers, batch)
+    return (between.least + between.most) // 2
+
+
+def _spare(layout: Layout, allocation: Allocation, device: Device, settings: Settings, batch: Batch) -> int | None:
+    """What a share of all memory leaves."""
+    if allocation.beside is None or allocation.budget != "total":
+        return None
+    visible = device.memory_bytes - allocation.driver_bytes
+    return visible - int((settings.utilization or _share(allocation, device.memory_bytes, layout, batch)) * visible)
 
 
 def _batch(allocation: Allocation, memory: int, settings: Settings, length: int) -> Batch:

@@ -46,6 +46,60 @@ class Reserve(Noun, frozen=True, kw_only=True):
     """Memory of a device from which `least` holds."""
 
 
+class Between(Noun, frozen=True, kw_only=True):
+    """Bytes that are known only between bounds."""
+
+    least: int = 0
+    """At least so many."""
+    most: int = 0
+    """At most so many."""
+
+    def __add__(self, other: Between) -> Between:
+        return Between(least=self.least + other.least, most=self.most + other.most)
+
+    def __mul__(self, times: int) -> Between:
+        return Between(least=self.least * times, most=self.most * times)
+
+
+class Buffer(Noun, frozen=True, kw_only=True):
+    """What a kernel of routed experts asks for when it first runs, beside the budget."""
+
+    schemes: tuple[str, ...]
+    """Schemes of the experts' weights that it is for."""
+    archs: tuple[str, ...]
+    """Architectures of devices that it is for."""
+    tile: int
+    """Tokens of one expert that it computes together, the largest that it may choose."""
+    tuning: float = 0.0
+    """What is allocated when its variants are tried, at most, as a multiple of the buffer; where replicas share
+    experts."""
+
+
+class Beside(Noun, frozen=True, kw_only=True):
+    """What an engine takes of a device beside its budget: it has to fit in what the budget leaves."""
+
+    process: Between = Between()
+    """A process with its loaded kernels, on one device."""
+    collectives: Between = Between()
+    """Communicators that are open before the budget is counted, where a fabric of their own joins the devices."""
+    bus_collectives: Between = Between()
+    """The same, where only the bus of the machine joins them."""
+    stages: Between = Between()
+    """Those of pipeline stages, added to them."""
+    graph: Between = Between()
+    """One captured graph, for each layer."""
+    graph_tokens: int = 0
+    """Tokens of the largest captured graph: they are of 1, 2, 4 and every multiple of 8 tokens."""
+    graph_sequences: int = 1
+    """Tokens of the largest captured graph for each sequence decoded together, if that is less."""
+    graph_passes: int = 0
+    """How often each size is captured: for mixed steps, and for steps that decode only."""
+    graphs_in_budget: bool = False
+    """Whether the budget pays for the graphs, by an estimate before they are captured."""
+    buffers: tuple[Buffer, ...] = ()
+    """Of kernels of routed experts; the first that fits scheme and architecture counts."""
+
+
 class Allocation(Noun, frozen=True, kw_only=True):
     """The memory rules of one engine from one version on. `sources` says where each is from."""
 
@@ -66,9 +120,12 @@ class Allocation(Noun, frozen=True, kw_only=True):
     library_bytes: int = 0
     """What libraries take at the first step: workspaces and loaded kernels."""
     collective_bytes: int = 0
-    """Buffers of collectives, when a replica has several devices that a fabric of their own joins."""
+    """Buffers of collectives that the budget pays for, when a replica has several devices that a fabric of their own
+    joins."""
     bus_collective_bytes: int = 0
     """The same, where only the bus of the machine joins them."""
+    beside: Beside | None = None
+    """What is taken beside the budget; None: it is not known."""
     logit_bytes: int = 0
     """For each sequence and entry of the vocabulary at the peak of sampling."""
     profiled: bool = False
