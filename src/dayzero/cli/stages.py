@@ -142,26 +142,6 @@ def preflight(
 
 
 @app.command()
-def trace(
-    release: Release,
-    batch: Annotated[int, typer.Option(min=1, help="Sequences.")] = 1,
-    tokens: Annotated[int, typer.Option(min=1, help="New tokens of each sequence in prefill.")] = 64,
-    context: Annotated[int, typer.Option(min=1, help="Tokens in the cache of the decode step.")] = 64,
-    top: Annotated[int, typer.Option(min=1, help="Rows to show.")] = 20,
-    as_json: AsJson = False,
-) -> None:
-    """Every operator that the model's code runs, with shapes and cost, without weights."""
-    from dayzero.stages.read import read as read_release
-    from dayzero.stages.trace import overview, to_contract
-    from dayzero.stages.trace import trace as trace_release
-
-    with drawn_progress() as progress:
-        found = read_release(release, progress=progress)
-        graph = trace_release(found, batch=batch, tokens=tokens, context=context, progress=progress)
-    show(lambda: to_contract(graph), lambda: overview(graph, top), as_json)
-
-
-@app.command()
 def plan(
     release: Release, target: Target, runs: Runs = Path("runs"),
     top: Annotated[int, typer.Option(min=1, help="Layouts to keep.")] = 20, force: Force = False,

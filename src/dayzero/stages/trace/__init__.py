@@ -3,7 +3,17 @@
 from .consumption import consumption, ledgers
 from .destinations import coverage
 from .tracer import trace
-from .views import call_tree, hot_spots, operators_table, overview, to_contract
+from .views import (
+    VIEWS,
+    call_tree,
+    control_flow_table,
+    from_contract,
+    hot_spots,
+    kind_tables,
+    operators_table,
+    overview,
+    to_contract,
+)
 
-__all__ = ["call_tree", "consumption", "coverage", "hot_spots", "ledgers", "operators_table", "overview", "to_contract",
-           "trace"]
+__all__ = ["VIEWS", "call_tree", "consumption", "control_flow_table", "coverage", "from_contract", "hot_spots",
+           "kind_tables", "ledgers", "operators_table", "overview", "to_contract", "trace"]

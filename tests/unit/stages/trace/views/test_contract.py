@@ -1,15 +1,14 @@
-"""What people and programs see of a graph."""
+"""A graph as JSON, and back."""
 
 from __future__ import annotations
 
-import io
-
 import msgspec
 import pytest
-from rich.console import Console
+from tests.support.graphs import DEVICE, empty_graph, layered_graph
 
+from dayzero.errors import UsageError
 from dayzero.schema import LayerKind, ModuleNode, OpCall, OpGraph, Phase
-from dayzero.stages.trace import call_tree, hot_spots, operators_table, overview, to_contract
+from dayzero.stages.trace import from_contract, to_contract
 from dayzero.stages.trace.views import split_missing, text_parameters
 
 
@@ -30,36 +29,6 @@ def graph() -> OpGraph:
                    modules=tuple(ModuleNode(path=path, type="ModuleList" if path.endswith("layers") else "M",
                                             parameters=own) for path, own in paths.items()),
                    missing=("aten.x (why at all) at a/b.py:12",), layer_kinds=(LayerKind(kind="a + b", layers=(0, 1)),))
-
-
-def test_hot_spots_take_equal_calls_of_all_layers_together(graph: OpGraph) -> None:
-    first, second = hot_spots(graph, "prefill")
-    assert (first.module, first.count, first.flops, first.bytes) == ("text.layers.*", 4, 20, 8)
-    assert (second.module, second.flops) == ("head", 15)  # nothing without operations, nothing of decode
-    assert [spot.bytes for spot in hot_spots(graph, "prefill", by="bytes")] == [90, 8, 1]
-    assert len(hot_spots(graph, "prefill", top=1)) == 1
-
-
-def shown(what: object) -> str:
-    console = Console(width=200, record=True, file=io.StringIO())
-    console.print(what)
-    return console.export_text()
-
-
-def test_tables_and_trees_show_names_as_they_are(graph: OpGraph) -> None:
-    table = shown(operators_table(graph, "prefill", by="bytes"))
-    assert "text.layers.*.[red]odd" in table and "1x2, scalar -> 1x3" in table and "90.0" in table
-    tree = shown(call_tree(graph))
-    assert "[red]odd" in tree and "20 parameters" in tree and "tower" in tree
-    everything = shown(overview(graph))
-    assert "prefill: batch 1" in everything and "2 x a + b" in everything and "missing: aten.x" in everything
-    assert "layers" not in shown(call_tree(graph, depth=1))
-
-
-def test_siblings_that_are_alike_are_shown_once(graph: OpGraph) -> None:
-    alike = tuple(node for node in graph.modules if "odd" not in node.path)
-    calls = tuple(item for item in graph.operators if "odd" not in item.module)
-    assert "0..1 (2 alike, each)" in shown(call_tree(msgspec.structs.replace(graph, modules=alike, operators=calls)))
 
 
 def test_text_parameters_leave_towers_out(graph: OpGraph) -> None:
@@ -83,7 +52,8 @@ def test_contract(graph: OpGraph) -> None:
     assert made["operators"][0].keys() == {"op", "module", "module_type", "kind", "count", "inputs", "outputs", "dtype",
                                            "flops", "bytes", "phase"}
     assert {"flops", "bytes", "operators"} <= made["phases"]["decode"].keys()
-    assert msgspec.json.decode(msgspec.json.encode(made))["layer_kinds"] == [{"kind": "a + b", "layers": [0, 1]}]
+    assert msgspec.json.decode(msgspec.json.encode(made))["layer_kinds"] == [
+        {"kind": "a + b", "layers": [0, 1], "traced": [], "proof": ""}]
 
 
 def test_split_missing_is_the_inverse_of_missing() -> None:
@@ -91,3 +61,24 @@ def test_split_missing_is_the_inverse_of_missing() -> None:
 
     assert split_missing(missing("decode (a at b: c)", "x/y.py", 3)) == {
         "call": "decode (a at b: c)", "file": "x/y.py", "line": 3}
+
+
+def test_hot_spots_in_the_contract() -> None:
+    spots = to_contract(layered_graph(), by="time", device=DEVICE, top=1)["hot_spots"]
+    assert list(spots) == ["prefill", "decode"] and len(spots["prefill"]) == 1
+    assert spots["prefill"][0] == {
+        "op": "aten.add", "kind": "elementwise", "module": "m.layers.{L}.[red]odd", "count": 2, "dtype": "bf16",
+        "detail": "1x2, scalar -> 1x3", "flops": 0, "bytes": 90, "share": 0.9 / 1.26, "intensity": 0.0, "seconds": 0.9,
+        "bound": "memory", "balance": 10.0}
+    plain = to_contract(layered_graph())["hot_spots"]["prefill"][0]
+    assert (plain["seconds"], plain["bound"], plain["balance"]) == (None, None, None)
+
+
+@pytest.mark.parametrize("made", [layered_graph(), layered_graph(operations=True), empty_graph()])
+def test_a_graph_comes_back_from_its_contract(made: OpGraph) -> None:
+    assert from_contract(msgspec.json.decode(msgspec.json.encode(to_contract(made)))) == made
+
+
+def test_other_json_is_no_trace() -> None:
+    with pytest.raises(UsageError, match="holds no trace"):
+        from_contract({"missing": [], "phases": {}})

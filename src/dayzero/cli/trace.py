@@ -1,0 +1,88 @@
+"""`dayzero trace`: the operators of a release, seen from the side that is asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+from rich.console import Group
+
+from dayzero.errors import UsageError, did_you_mean
+
+from .app import app
+from .options import TARGET_HELP, AsJson, Force, Release, Revision, drawn_progress, names_of, show
+
+if TYPE_CHECKING:
+    from dayzero.progress import Progress
+    from dayzero.schema import Device
+
+_ALL = "all"
+By = Literal["flops", "bytes", "time"]
+
+
+@app.command()
+def trace(
+    release: Release,
+    batch: Annotated[int, typer.Option(min=1, help="Sequences.")] = 1,
+    tokens: Annotated[int, typer.Option(min=1, help="New tokens of each sequence in prefill.")] = 64,
+    context: Annotated[int, typer.Option(min=1, help="Tokens in the cache of the decode step.")] = 64,
+    view: Annotated[list[str] | None, typer.Option(
+        "--view", help="summary, operators, kinds, tree, control-flow, coverage, breaks or all; repeatable.")] = None,
+    by: Annotated[By, typer.Option("--by", help="What ranks the operators; time needs --target.")] = "flops",
+    top: Annotated[int, typer.Option(min=1, help="Rows of each table.")] = 20,
+    depth: Annotated[int, typer.Option(min=1, help="Levels of the tree.")] = 4,
+    target: Annotated[Path | None, typer.Option("--target", "-t", help=f"{TARGET_HELP} For bounds.")] = None,
+    backend: Annotated[list[str] | None, typer.Option(
+        "--backend", help="Which operators this backend (cpu, cuda ...) implements; repeatable.")] = None,
+    export: Annotated[bool, typer.Option("--export", help="Really run torch.export on a few layers.")] = False,
+    diff: Annotated[str | None, typer.Option("--diff", help="A release or saved trace JSON to compare with.")] = None,
+    revision: Revision = None, force: Force = False, as_json: AsJson = False,
+) -> None:
+    """Every operator that the model's code runs, with shapes and cost, without weights."""
+    from dayzero.stages.trace import overview, to_contract
+    from dayzero.traced import saved_or_traced
+
+    views = _views(view, backend, export)
+    if by == "time" and target is None:
+        raise UsageError("--by time needs a device", "add --target with a target.toml")
+    options: dict[str, Any] = {"batch": batch, "tokens": tokens, "context": context}
+    with drawn_progress() as progress:
+        device = _device(target, progress)
+        graph = saved_or_traced(release, revision=revision, again=force, progress=progress, **options)
+        other = saved_or_traced(diff, again=force, progress=progress, **options) if diff else None
+    if other is not None:
+        from dayzero.stages.trace import compare, diff_tables
+
+        found = compare(other, graph)
+        show(lambda: found, lambda: diff_tables(found, top), as_json)
+        return
+    extra: dict[str, Any] = {}
+    show(lambda: {**to_contract(graph, by=by, device=device, top=top), **extra},
+         lambda: Group(overview(graph, top, views=views, by=by, device=device, depth=depth)), as_json)
+
+
+def _views(given: list[str] | None, backends: list[str] | None, export: bool) -> tuple[str, ...]:
+    """The views that are asked for, by name or by an option that only one of them has. Raises UsageError."""
+    from dayzero.stages.trace import VIEWS
+
+    asked = list(names_of(given) or ())
+    for name in asked:
+        if name not in (*VIEWS, _ALL):
+            raise UsageError(f"no view is named {name!r}",
+                             f"{did_you_mean(name, VIEWS)}views: {', '.join(VIEWS)}, {_ALL}")
+    if _ALL in asked:
+        return VIEWS
+    asked += ["coverage"] if backends else []
+    asked += ["breaks"] if export else []
+    return tuple(asked) or ("summary",)
+
+
+def _device(target: Path | None, progress: Progress) -> Device | None:
+    """The device of a target. Raises TargetError."""
+    if target is None:
+        return None
+    from dayzero.backends import measure_host
+    from dayzero.resolve import resolve_target
+
+    return resolve_target(target, measured=lambda ranks: measure_host(ranks, progress)).cluster.device

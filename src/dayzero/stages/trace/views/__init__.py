@@ -1,0 +1,12 @@
+"""What people and programs see of a graph: tables for the terminal, and the JSON of `dayzero trace`.
+
+Text from releases is never read as markup.
+"""
+
+from .contract import from_contract, split_missing, text_parameters, to_contract
+from .overview import VIEWS, overview
+from .tables import control_flow_table, hot_spots, kind_tables, notes, operators_table
+from .tree import call_tree
+
+__all__ = ["VIEWS", "call_tree", "control_flow_table", "from_contract", "hot_spots", "kind_tables", "notes",
+           "operators_table", "overview", "split_missing", "text_parameters", "to_contract"]

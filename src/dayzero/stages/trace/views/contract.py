@@ -1,0 +1,68 @@
+"""A graph as JSON, and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from dayzero.errors import UsageError
+from dayzero.graphs import Spot, balance, phases, spots
+from dayzero.graphs.roofline import By
+from dayzero.schema import Device, OpGraph
+
+_PLAIN = ("parameters", "seconds", "source", "phases", "operators", "modules", "control_flow", "layer_kinds",
+          "operations", "stand_ins", "supplied", "isolation")
+"""Fields of a graph that are written as they are."""
+
+
+def to_contract(graph: OpGraph, *, by: By = "flops", device: Device | None = None, top: int = 20) -> dict[str, Any]:
+    """What `dayzero trace --json` prints: plain lists, dicts, numbers and strings."""
+    plain = {name: msgspec.to_builtins(getattr(graph, name)) for name in _PLAIN}
+    return {
+        **plain,
+        "parameters_text": text_parameters(graph),
+        "missing": [split_missing(entry) for entry in graph.missing],
+        "hot_spots": {phase.name: [_spot(spot, device) for spot in spots(graph, phase.name, by, device, top)]
+                      for phase in phases(graph)},
+    }
+
+
+def _spot(spot: Spot, device: Device | None) -> dict[str, Any]:
+    item = spot.item
+    return {"op": item.op, "kind": item.kind, "module": item.module, "count": item.count, "dtype": item.dtype,
+            "detail": item.detail, "flops": item.flops, "bytes": item.bytes, "share": spot.share,
+            "intensity": item.intensity, "seconds": spot.seconds, "bound": spot.bound or None,
+            "balance": None if device is None else balance(device, item.dtype)}
+
+
+def from_contract(data: dict[str, Any]) -> OpGraph:
+    """The graph that `to_contract` wrote down. Raises UsageError for anything else."""
+    try:
+        missing = [f"{entry['call']} at {entry['file']}:{entry['line']}" for entry in data["missing"]]
+        return msgspec.convert({"modules": (), "source": "", **data, "missing": missing}, OpGraph)
+    except (KeyError, TypeError, msgspec.ValidationError) as error:
+        raise UsageError(f"this JSON holds no trace: {error}", "give what `dayzero trace RELEASE --json` printed"
+                         ) from None
+
+
+def split_missing(entry: str) -> dict[str, str | int]:
+    """`call at file:line` -> its three parts."""
+    call, _, site = entry.rpartition(" at ")
+    file, _, line = site.rpartition(":")
+    return {"call": call, "file": file, "line": int(line)}
+
+
+def text_parameters(graph: OpGraph) -> int:
+    """Parameters without those of towers: all that lies beside the largest list of layers that ran, and whatever else
+    ran on text alone."""
+    ran = {call.module for call in graph.operators}
+    lists = [node.path for node in graph.modules if node.type == "ModuleList"
+             and any(path.startswith(f"{node.path}.") for path in ran)]
+    if not lists:
+        return graph.parameters
+    sizes = {path: sum(node.parameters for node in graph.modules if node.path.startswith(f"{path}."))
+             for path in lists}
+    text = max(lists, key=lambda path: sizes[path]).rpartition(".")[0]
+    return sum(node.parameters for node in graph.modules
+               if not text or node.path == text or node.path.startswith(f"{text}.") or node.path in ran)

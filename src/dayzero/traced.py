@@ -1,0 +1,79 @@
+"""A graph for whoever asks: of a release, from what was traced before where nothing changed; or from a saved trace."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from dayzero.errors import ReleaseError, UsageError
+from dayzero.progress import SILENT, Progress
+from dayzero.schema import OpGraph, Release, from_json
+from dayzero.schema.store import Artifact
+
+_LIMIT = 2**30
+"""Bytes of the largest saved trace that is read."""
+
+
+def read_for_trace(source: str, *, revision: str | None = None, progress: Progress = SILENT) -> Release:
+    """The release, without its weights: a trace needs none. Raises as `stages.read.read`."""
+    from dayzero.stages.read import read
+
+    return read(source, revision=revision, metadata_only=True, progress=progress)
+
+
+def traced(source: str, *, revision: str | None = None, again: bool = False, cache: Path | None = None,
+           progress: Progress = SILENT, **options: Any) -> OpGraph:
+    """The graph of a release folder, card or hub id. `options` are those of `stages.trace.trace`. What was traced
+    before with the same options, files and libraries is taken from the cache (default: below $XDG_CACHE_HOME) unless
+    `again`.
+
+    Raises as `stages.read.read` and `stages.trace.trace`.
+    """
+    from dayzero.stages.read.digests import cache_folder
+    from dayzero.stages.trace import kept
+
+    release = None if os.path.exists(source) and revision is None else read_for_trace(
+        source, revision=revision, progress=progress)
+    place = kept.place(cache_folder(cache), _files(source, release), options)
+    found = None if again else kept.load(place)
+    if found is not None:
+        return found
+    from dayzero.stages.trace import trace
+
+    graph = trace(release or read_for_trace(source, progress=progress), progress=progress, **options)
+    kept.keep(place, graph)
+    return graph
+
+
+def saved_or_traced(source: str, **options: Any) -> OpGraph:
+    """The graph of a saved trace (`*.json`: of `dayzero trace --json`, or of a run directory), or of a release as in
+    `traced`. Raises UsageError for JSON of another kind."""
+    if not source.endswith(".json") or not os.path.isfile(source):
+        return traced(source, **options)
+    from dayzero.stages.read.folder import read_bounded
+    from dayzero.stages.trace import from_contract
+
+    try:
+        data = read_bounded(Path(source), _LIMIT, source)
+    except ReleaseError as error:
+        raise UsageError(f"cannot read the trace: {error.message}", "give a file that --json wrote") from None
+    try:
+        return from_json(data, Artifact).load(OpGraph)
+    except msgspec.DecodeError:
+        pass
+    try:
+        return from_contract(msgspec.json.decode(data, type=dict[str, Any]))
+    except msgspec.DecodeError as error:
+        raise UsageError(f"{source} is no saved trace: {error}", "give a file that --json wrote") from None
+
+
+def _files(source: str, release: Release | None) -> list[Path]:
+    """All files that the release consists of."""
+    root = Path(source) if release is None else Path(release.root or source)
+    if not root.is_dir():
+        return [root.absolute()]
+    root = root.resolve()
+    return [Path(folder, name) for folder, _, names in os.walk(root) for name in names]
