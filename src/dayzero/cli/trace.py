@@ -36,7 +36,7 @@ def trace(
     backend: Annotated[list[str] | None, typer.Option(
         "--backend", help="Which operators this backend (cpu, cuda ...) implements; repeatable.")] = None,
     export: Annotated[bool, typer.Option("--export", help="Really run torch.export on a few layers.")] = False,
-    diff: Annotated[str | None, typer.Option("--diff", help="A release or saved trace JSON to compare with.")] = None,
+    diff: Annotated[str | None, typer.Option("--diff", help="Release or saved trace JSON: what is new against it.")] = None,
     revision: Revision = None, force: Force = False, as_json: AsJson = False,
 ) -> None:
     """Every operator that the model's code runs, with shapes and cost, without weights."""

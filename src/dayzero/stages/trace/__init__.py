@@ -2,11 +2,13 @@
 
 from .consumption import consumption, ledgers
 from .destinations import coverage
+from .diff import Diff, compare
 from .tracer import trace
 from .views import (
     VIEWS,
     call_tree,
     control_flow_table,
+    diff_tables,
     from_contract,
     hot_spots,
     kind_tables,
@@ -15,5 +17,6 @@ from .views import (
     to_contract,
 )
 
-__all__ = ["VIEWS", "call_tree", "consumption", "control_flow_table", "coverage", "from_contract", "hot_spots",
-           "kind_tables", "ledgers", "operators_table", "overview", "to_contract", "trace"]
+__all__ = ["VIEWS", "Diff", "call_tree", "compare", "consumption", "control_flow_table", "coverage", "diff_tables",
+           "from_contract", "hot_spots", "kind_tables", "ledgers", "operators_table", "overview", "to_contract",
+           "trace"]
