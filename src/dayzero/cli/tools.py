@@ -8,13 +8,18 @@ from typing import Annotated
 
 import typer
 
+from dayzero.errors import UsageError
+
 from .app import app
 from .options import (
     AsJson,
+    Revision,
     drawn_progress,
     print_rule,
     show,
 )
+from .outputs import refuse_output
+from .streams import output
 
 
 @app.command("import-gguf")
@@ -32,13 +37,32 @@ def import_gguf(
 
 @app.command()
 def card(
-    source: Annotated[Path, typer.Argument(help="A card (.toml).")],
-    out: Annotated[Path, typer.Argument(help="Folder to write to; must not exist or be empty.")],
+    source: Annotated[str, typer.Argument(help="A card (.toml), or a release: folder or hub id (org/name).")],
+    out: Annotated[Path | None, typer.Argument(
+        help="Of a card: folder to write its release to, which must not exist or be empty. Of a release: file to write "
+             "its card to; absent: it is printed.")] = None,
+    revision: Revision = None,
 ) -> None:
-    """Write the metadata-only release that a card describes: config, index, shards with headers and no data."""
-    from dayzero.stages.read import write_release
+    """A card's metadata-only release (config, index, shards with headers and no data), or a release's card."""
+    from dayzero.schema.store import write_atomic
+    from dayzero.stages.read import card_of, card_text, write_release
+    from dayzero.stages.read import read as read_release
 
-    sys.stdout.write(f"{write_release(source, out)}\n")
+    if source.endswith(".toml"):
+        if revision is not None:
+            raise UsageError("a card is not on a hub and has no revision", "leave the revision out")
+        if out is None:
+            raise UsageError("a card's release needs a folder", "name one that does not exist yet as second argument")
+        sys.stdout.write(f"{write_release(source, out)}\n")
+        return
+    if out is not None:
+        refuse_output("OUT", out, (source,))
+    with drawn_progress() as progress:
+        text = card_text(card_of(read_release(source, revision=revision, metadata_only=True, progress=progress)))
+    if out is not None:
+        write_atomic(out, text.encode())
+    with output():
+        sys.stdout.write(text if out is None else f"{out}\n")
 
 
 @app.command()

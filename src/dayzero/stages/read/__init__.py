@@ -16,6 +16,8 @@ from dayzero.progress import SILENT, Progress
 from dayzero.schema import Release
 
 from .card import read_card
+from .card_of import card_of
+from .card_text import card_text
 from .config import printable
 from .digests import file_digests, verify, write_manifest
 from .folder import config_names
@@ -23,7 +25,10 @@ from .local import read_folder
 from .verification import HUB_ID, Verification, verify_release
 from .write import write_release
 
-__all__ = ["Verification", "file_digests", "read", "verify", "verify_release", "write_manifest", "write_release"]
+__all__ = [
+    "Verification", "card_of", "card_text", "file_digests", "read", "verify", "verify_release", "write_manifest",
+    "write_release",
+]  # fmt: skip
 
 
 def read(source: str | Path, *, revision: str | None = None, metadata_only: bool = False, cache: Path | None = None,

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
@@ -67,6 +68,16 @@ class Piece:
     def count(self) -> int:
         """Number of tensors."""
         return max(1, len(self.layers)) * max(1, self.experts)
+
+
+class Tensors(NamedTuple):
+    """Tensors of one name pattern: what `Builder.add` takes."""
+
+    name: str
+    shape: Sequence[int]
+    dtype: str
+    layers: tuple[int, ...]
+    experts: int
 
 
 class Architecture:
@@ -139,37 +150,9 @@ class Builder:
 
     def add_block(self, use: Use) -> None:
         """The tensors of a block. Raises CardError; UnknownName when a fact is missing."""
-        for row in use.block.tensors:
-            skipped = (row.when and not self.architecture.has(row.when)) or self.architecture.has(row.unless)
-            if not skipped and row.name not in use.without:
-                self._add_row(row, use)
-
-    def _add_row(self, row: Row, use: Use) -> None:
-        variables = self.architecture.variables
-        shape = [evaluate(size, variables) for size in row.shape]
-        experts = evaluate(row.experts, variables) if row.experts else 0
-        module = use.at + ".".join(use.rename.get(part, part) for part in row.name.split("."))
-        matrix = len(shape) == 2 and row.param == ".weight" and not row.plain
-        packed, plain = _divided(module, use) if use.format and matrix else ((), use.layers or (-1,))
-        if use.format and packed:
-            for end, dtype, sides in self._stored(use.format, shape):
-                self.add(module + end, sides, dtype, _real(packed), experts)
-        if plain:
-            dtype = use.dtype or row.dtype or self.architecture.dtype
-            self.add(module + row.param, shape, dtype, _real(plain), experts)
-        if row.bias and self.architecture.has(row.bias):
-            self.add(f"{module}.bias", shape[:1], use.dtype or self.architecture.dtype, use.layers, experts)
-
-    def _stored(self, name: str, shape: Sequence[int]) -> Iterator[tuple[str, str, list[int]]]:
-        """(ending, dtype, shape) of the parts of a quantised matrix of [out, in], in groups and blocks of the size that
-        the config states for its format."""
-        form, stated = _format(name), self.architecture.quantised
-        own = stated.sizes if stated.format == name else {}
-        sizes = {"out": shape[0], "inp": shape[1], **form.sizes, **own}
-        if sizes.get("group") == WHOLE_ROW:
-            sizes["group"] = max(1, shape[1])
-        for end, (dtype, sides) in form.parts.items():
-            yield end, dtype, [evaluate(side, sizes) for side in sides]
+        for row in rows_of(use, self.architecture):
+            for tensors in row_tensors(row, use, self.architecture):
+                self.add(*tensors)
 
     def table(self) -> TensorTable:
         """All tensors, without files. Raises CardError, and ReleaseError for too many kinds of tensors."""
@@ -193,6 +176,42 @@ def _group(pattern: str, shape: tuple[int, ...], dtype: str, rows: list[tuple[in
     expert = np.concatenate([np.arange(experts) if experts else np.array([expert]) for _, expert, experts in rows])
     return TensorGroup(pattern=pattern, shape=shape, dtype=dtype, layer=Column(layer), expert=Column(expert),
                        file=Column(np.full(len(layer), -1)), start=Column(np.zeros(len(layer))))  # fmt: skip
+
+
+def rows_of(use: Use, architecture: Architecture) -> list[Row]:
+    """The rows of a block that the config's facts ask for and that the use does not leave out."""
+    return [row for row in use.block.tensors
+            if (not row.when or architecture.has(row.when)) and not architecture.has(row.unless)
+            and row.name not in use.without]
+
+
+def row_tensors(row: Row, use: Use, architecture: Architecture) -> Iterator[Tensors]:
+    """All tensors of one row of a block. Raises CardError; UnknownName when a fact is missing."""
+    shape = [evaluate(size, architecture.variables) for size in row.shape]
+    experts = evaluate(row.experts, architecture.variables) if row.experts else 0
+    module = use.at + ".".join(use.rename.get(part, part) for part in row.name.split("."))
+    matrix = len(shape) == 2 and row.param == ".weight" and not row.plain
+    packed, plain = _divided(module, use) if use.format and matrix else ((), use.layers or (-1,))
+    if use.format and packed:
+        for end, dtype, sides in _stored(use.format, shape, architecture):
+            yield Tensors(module + end, sides, dtype, _real(packed), experts)
+    if plain:
+        dtype = use.dtype or row.dtype or architecture.dtype
+        yield Tensors(module + row.param, shape, dtype, _real(plain), experts)
+    if row.bias and architecture.has(row.bias):
+        yield Tensors(f"{module}.bias", shape[:1], use.dtype or architecture.dtype, use.layers, experts)
+
+
+def _stored(name: str, shape: Sequence[int], architecture: Architecture) -> Iterator[tuple[str, str, list[int]]]:
+    """(ending, dtype, shape) of the parts of a quantised matrix of [out, in], in groups and blocks of the size that
+    the config states for its format."""
+    form, stated = _format(name), architecture.quantised
+    own = stated.sizes if stated.format == name else {}
+    sizes = {"out": shape[0], "inp": shape[1], **form.sizes, **own}
+    if sizes.get("group") == WHOLE_ROW:
+        sizes["group"] = max(1, shape[1])
+    for end, (dtype, sides) in form.parts.items():
+        yield end, dtype, [evaluate(side, sizes) for side in sides]
 
 
 def _divided(module: str, use: Use) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -20,6 +20,7 @@ from dayzero.errors import CardError, ReleaseError, did_you_mean
 from dayzero.schema import Release, Request, TensorTable, to_json
 
 from .blocks import Architecture, Builder, Use, standard_uses
+from .card_nulls import with_nulls
 from .config import Config, printable
 from .expression import evaluate
 from .facts import language_facts
@@ -41,6 +42,8 @@ class About(Request, frozen=True, kw_only=True):
     """Where the facts were read."""
     prefix: str = ""
     """What the names of all blocks begin with."""
+    nulls: list[str] = []
+    """Keys of [config] that are null, which TOML has no word for, as JSON pointers: `/text_config/sliding_window`."""
 
 
 class BlockRequest(Request, frozen=True, kw_only=True):
@@ -92,7 +95,7 @@ class Card(Request, frozen=True, kw_only=True):
 
 def read_card(path: Path) -> Release:
     """The release that the card describes: no files, no weights, every tensor. Raises CardError."""
-    card = _parse(path)
+    card = parse_card(path)
     try:
         tensors = card_tensors(card)
         model = model_spec(card.card.name, card.config, tensors, provenance="")
@@ -104,12 +107,7 @@ def read_card(path: Path) -> Release:
 
 def card_tensors(card: Card) -> TensorTable:
     """Every tensor that the card states. Raises CardError, and ReleaseError for its config."""
-    config = Config(card.config)
-    facts = language_facts(config)
-    if is_tied(config):
-        facts["tied"] = 1
-    attention, feed_forward = attention_kinds(config, facts, {}), feed_forward_kinds(config, facts, {})
-    architecture = Architecture(config, facts, attention, feed_forward)
+    architecture = architecture_of(card.config)
     builder = Builder(architecture)
     for number, request in enumerate(card.blocks, 1):
         with _Where(f"[[blocks]] {number} ({request.use})"):
@@ -121,6 +119,15 @@ def card_tensors(card: Card) -> TensorTable:
             builder.add(row.name, shape, row.dtype or architecture.dtype, _layers(row.layers, architecture),
                         evaluate(row.experts, architecture.variables))  # fmt: skip
     return builder.table()
+
+
+def architecture_of(config: dict[str, Any]) -> Architecture:
+    """What a config alone says about sizes and layers. Raises ReleaseError."""
+    stated = Config(config)
+    facts = language_facts(stated)
+    if is_tied(stated):
+        facts["tied"] = 1
+    return Architecture(stated, facts, attention_kinds(stated, facts, {}), feed_forward_kinds(stated, facts, {}))
 
 
 class _Where:
@@ -173,7 +180,8 @@ def _layers(layers: str | list[int], architecture: Architecture) -> tuple[int, .
     return tuple(sorted(set(layers)))
 
 
-def _parse(path: Path) -> Card:
+def parse_card(path: Path) -> Card:
+    """What the file states. Raises CardError."""
     try:
         data = read_bounded(path, CARD_LIMIT, printable(str(path)))
     except ReleaseError as error:
@@ -185,7 +193,11 @@ def _parse(path: Path) -> Card:
         raise CardError(f"{path.name}: {error}", _advice(str(error))) from None
     except (ValueError, RecursionError) as error:  # a number of thousands of digits is a ValueError too
         raise CardError(f"{path.name} is not TOML: {error}".replace("\n", " "), "correct it there") from None
-    return card
+    try:
+        config = with_nulls(card.config, card.card.nulls)
+    except CardError as error:
+        raise CardError(f"{path.name}: {error.message}", error.hint) from None
+    return msgspec.structs.replace(card, config=config, card=msgspec.structs.replace(card.card, nulls=[]))
 
 
 def _advice(error: str) -> str:

@@ -36,7 +36,7 @@ def model_spec(name: str, config: object, tensors: TensorTable, *, config_name: 
     facts = language_facts(stated, _embedding(tensors))
     problems: list[str] = []
     if not tensors.count:
-        tensors, problems = _estimate(stated, facts)
+        tensors, problems = estimate(stated, facts)
     quantised = stated.table("quantization")
     parts = parts_of(tensors, Dims(facts["layers"], facts.get("expert_input", facts["hidden_size"]),
                                    facts.get("experts", 0), quantised))  # fmt: skip
@@ -82,7 +82,7 @@ def _embedding(tensors: TensorTable) -> tuple[int, ...]:
     return ()
 
 
-def _estimate(config: Config, facts: Facts) -> tuple[TensorTable, list[str]]:
+def estimate(config: Config, facts: Facts) -> tuple[TensorTable, list[str]]:
     """The tensors that standard blocks would have, for a release of which only the config is there; what is missing."""
     mixing, feeding = attention_kinds(config, facts, {}), feed_forward_kinds(config, facts, {})
     if is_tied(config):
