@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from dayzero.placement.operators import takes_part
 from dayzero.placement.split import is_tower
 from dayzero.schema import Device, Layout, ModelSpec
 
 from .cost import Costs
-from .work import takes_part
 
 
 def notes(costs: Costs, layouts: Iterable[Layout]) -> tuple[str, ...]:

@@ -8,9 +8,10 @@ from typing import Literal
 
 import msgspec
 
-from dayzero.ops import OPERATORS, attention_axes, distinct_experts, latent_axes, linear_axes
+from dayzero.ops import OPERATORS, distinct_experts
 from dayzero.placement.memory import attention_sequences, value_bytes
-from dayzero.placement.split import is_expert, is_mtp, is_tower, rank_bytes, rank_parameters
+from dayzero.placement.operators import activation, looked_up, mixing, norm, product, residual, routing_block
+from dayzero.placement.split import rank_bytes, rank_parameters
 from dayzero.schema import Attention, FeedForward, Layout, ModelSpec, Noun, Target, WeightFamily
 
 CACHE = "attention over cache"
@@ -72,14 +73,6 @@ def expert_rows(layout: Layout, rows: float) -> float:
     return rows * max(1.0, layout.ep / layout.tp)
 
 
-def _block(family: WeightFamily, model: ModelSpec) -> FeedForward | None:
-    """The block that routes tokens over the experts: that of the family's first layer or, for tensors whose names have
-    no layer number, the first one with as many experts. None: nothing is known to route."""
-    blocks = [model.feed_forwards[model.layers[index].feed_forward] for index in family.layers[:1]]
-    return next((block for block in blocks or model.feed_forwards.values()
-                 if block.experts and (blocks or block.experts == family.experts)), None)
-
-
 def _family_work(family: WeightFamily, model: ModelSpec, layout: Layout, target: Target, layers: range,
                  step: Step) -> tuple[float, float]:
     """(flops, bytes) of the products with one family's weights, as the `linear` and `experts` operators count them:
@@ -89,26 +82,17 @@ def _family_work(family: WeightFamily, model: ModelSpec, layout: Layout, target:
     parameters = rank_parameters(family, model, layout, target.engine, layers)
     stored = rank_bytes(family, model, layout, target.engine, layers)
     rows = step.rows
-    block = _block(family, model) if is_expert(family) else None
+    kind = product(family, model)
+    block = routing_block(family, model) if kind == "experts" else None
     if block is not None:
         together = expert_rows(layout, rows)
         visited = distinct_experts(block.experts, block.top_k, together) / block.experts
         return (2 * parameters * together * block.top_k / block.experts * step.passes, stored * visited * step.passes)
-    if family.role.split(".")[0] in ("embedding", "head"):
+    if kind == "head":
         return 2 * parameters * step.sequences, float(stored)  # only the last token of each sequence needs logits
     if family.split in ("heads", "kv_heads"):
         rows = attention_sequences(layout, step.sequences) * step.tokens
     return 2 * parameters * rows * step.passes, float(stored * step.passes)
-
-
-def takes_part(family: WeightFamily, model: ModelSpec) -> bool:
-    """Whether the steps that are costed use the family: towers and multi-token prediction take no part."""
-    return not is_tower(family) and not is_mtp(family, model)
-
-
-def _is_head(family: WeightFamily, model: ModelSpec, layers: range) -> bool:
-    """Whether the family, of role embedding, is multiplied on this stage, as a tied output head."""
-    return model.tied_embeddings and layers.stop == len(model.layers)
 
 
 def weight_work(model: ModelSpec, layout: Layout, target: Target, layers: range, step: Step) -> list[Work]:
@@ -116,7 +100,7 @@ def weight_work(model: ModelSpec, layout: Layout, target: Target, layers: range,
     totals: dict[tuple[str, str], list[float]] = {}
     for family in model.families:
         kind = family.role.split(".")[0]
-        if not takes_part(family, model) or (kind == "embedding" and not _is_head(family, model, layers)):
+        if not product(family, model) or (kind == "embedding" and layers.stop < len(model.layers)):
             continue
         flops, moved = _family_work(family, model, layout, target, layers, step)
         if moved:
@@ -140,14 +124,8 @@ def cache_work(model: ModelSpec, layout: Layout, layers: range, step: Step, abso
     work = []
     for name, count in Counter(model.layers[index].attention for index in layers).items():
         local = _share(model.attentions[name], layout.attention_degree)
-        if local.kind == "linear":
-            definition, axes = OPERATORS.get("linear_attention"), linear_axes(local, sequences, step.tokens, item)
-        elif local.kind == "latent":
-            definition = OPERATORS.get("latent_attention")
-            axes = latent_axes(local, sequences, step.tokens, step.context, item, absorbed)
-        else:
-            definition = OPERATORS.get("attention")
-            axes = attention_axes(local, sequences, step.tokens, step.context, item)
+        op, _, axes, _ = mixing(local, sequences, step.tokens, step.context, item, absorbed)
+        definition = OPERATORS.get(op)
         times = count * step.passes
         work.append(Work(kind=CACHE, scheme=model.dtype, flops=times * definition.flops(axes),
                          bytes=times * definition.bytes(axes)))
@@ -165,18 +143,15 @@ def _inner_width(block: FeedForward, layout: Layout) -> float:
 def pointwise_work(model: ModelSpec, layout: Layout, layers: range, step: Step) -> Work:
     """Two norms, two residual additions and the gated activation of each layer, and the embedding's rows."""
     item, rows, hidden = value_bytes(model), step.rows * step.passes, model.hidden_size
-    norm, pointwise = OPERATORS.get("norm"), OPERATORS.get("elementwise")
     flops = moved = 0.0
     for name, count in Counter(model.layers[index].feed_forward for index in layers).items():
-        inner = {"elements": rows * _inner_width(model.feed_forwards[name], layout), "operands": 2, "operations": 5,
-                 "item": item}
-        residual = {"elements": rows * hidden, "operands": 2, "operations": 1, "item": item}
-        normed = {"tokens": rows, "hidden": hidden, "item": item, "weight_item": 0}
-        for operator, axes, times in ((norm, normed, 2), (pointwise, residual, 2), (pointwise, inner, 1)):
-            flops += count * times * operator.flops(axes)
-            moved += count * times * operator.bytes(axes)
+        inner = activation(rows, _inner_width(model.feed_forwards[name], layout), item)
+        for operator, times in ((norm(rows, hidden, item), 2), (residual(rows, hidden, item), 2), (inner, 1)):
+            definition = OPERATORS.get(operator.op)
+            flops += count * times * definition.flops(operator.axes)
+            moved += count * times * definition.bytes(operator.axes)
     if layers.start == 0:
-        moved += OPERATORS.get("embedding").bytes({"tokens": rows, "hidden": hidden, "item": item})
+        moved += OPERATORS.get("embedding").bytes(looked_up(rows, hidden, item).axes)
     return Work(kind=POINTWISE, scheme="f32", flops=flops, bytes=moved)
 
 
