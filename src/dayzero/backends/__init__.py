@@ -14,10 +14,10 @@ from dayzero.progress import SILENT, Progress
 from dayzero.registry import Registry
 from dayzero.schema import Device
 
-from .base import Backend
+from .base import Backend, ListsOperators
 from .unusable import Unusable
 
-__all__ = ["ENTRY_POINTS", "Backend", "backend_for", "backends", "measure_host"]
+__all__ = ["ENTRY_POINTS", "Backend", "ListsOperators", "backend_for", "backends", "measure_host"]
 
 ENTRY_POINTS = "dayzero.backends"
 _HOST = "cpu"

@@ -5,6 +5,7 @@ A plug-in is any object with these members, registered under the entry-point gro
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
 from dayzero.progress import SILENT, Progress
@@ -36,3 +37,12 @@ class Backend(Protocol):
 
         Raises NotPossible when it cannot be measured here, StageError when a measuring process fails.
         """
+
+
+@runtime_checkable
+class ListsOperators(Protocol):
+    """What a backend may have besides: a list of its own, which outweighs what torch says about it."""
+
+    def operators(self) -> Mapping[str, tuple[str, ...]]:
+        """Operators, such as aten.mm, that the device computes -> for which dtypes of their first tensor, such as bf16;
+        none: all. One that is not in the list is looked up in torch's registrations."""

@@ -15,9 +15,10 @@ from .options import TARGET_HELP, AsJson, Force, Release, Revision, drawn_progre
 
 if TYPE_CHECKING:
     from dayzero.progress import Progress
-    from dayzero.schema import Device
+    from dayzero.schema import Device, OpGraph
+    from dayzero.stages.trace import Support
 
-_ALL = "all"
+_ALL, _HOST = "all", "cpu"
 By = Literal["flops", "bytes", "time"]
 
 
@@ -36,30 +37,48 @@ def trace(
     backend: Annotated[list[str] | None, typer.Option(
         "--backend", help="Which operators this backend (cpu, cuda ...) implements; repeatable.")] = None,
     export: Annotated[bool, typer.Option("--export", help="Really run torch.export on a few layers.")] = False,
-    diff: Annotated[str | None, typer.Option("--diff", help="Release or saved trace JSON: what is new against it.")] = None,
+    diff: Annotated[str | None, typer.Option(
+        "--diff", help="Release or saved trace JSON: what is new against it.")] = None,
     revision: Revision = None, force: Force = False, as_json: AsJson = False,
 ) -> None:
     """Every operator that the model's code runs, with shapes and cost, without weights."""
-    from dayzero.stages.trace import overview, to_contract
-    from dayzero.traced import saved_or_traced
-
     views = _views(view, backend, export)
     if by == "time" and target is None:
         raise UsageError("--by time needs a device", "add --target with a target.toml")
     options: dict[str, Any] = {"batch": batch, "tokens": tokens, "context": context}
     with drawn_progress() as progress:
         device = _device(target, progress)
-        graph = saved_or_traced(release, revision=revision, again=force, progress=progress, **options)
-        other = saved_or_traced(diff, again=force, progress=progress, **options) if diff else None
+        graph = _graph(release, progress, revision=revision, again=force, **options)
+        other = _graph(diff, progress, again=force, **options) if diff else None
+        support = _support(graph, backend, progress) if other is None and "coverage" in views else None
     if other is not None:
         from dayzero.stages.trace import compare, diff_tables
 
         found = compare(other, graph)
         show(lambda: found, lambda: diff_tables(found, top), as_json)
         return
-    extra: dict[str, Any] = {}
-    show(lambda: {**to_contract(graph, by=by, device=device, top=top), **extra},
-         lambda: Group(overview(graph, top, views=views, by=by, device=device, depth=depth)), as_json)
+    from dayzero.stages.trace import overview, support_tables, to_contract
+
+    show(lambda: {**to_contract(graph, by=by, device=device, top=top), **_present(coverage=support)},
+         lambda: Group(overview(graph, top, views=views, by=by, device=device, depth=depth),
+                       *([support_tables(support, top)] if support is not None else [])), as_json)
+
+
+def _graph(source: str, progress: Progress, **options: Any) -> OpGraph:
+    from dayzero.traced import saved_or_traced
+
+    return saved_or_traced(source, progress=progress, **options)
+
+
+def _support(graph: OpGraph, backends: list[str] | None, progress: Progress) -> tuple[Support, ...]:
+    """Coverage by the backends, or by this host's."""
+    from dayzero.stages.trace import operator_support
+
+    return operator_support(graph, names_of(backends) or (_HOST,), progress=progress)
+
+
+def _present(**made: Any) -> dict[str, Any]:
+    return {name: value for name, value in made.items() if value is not None}
 
 
 def _views(given: list[str] | None, backends: list[str] | None, export: bool) -> tuple[str, ...]:

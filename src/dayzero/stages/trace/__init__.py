@@ -3,6 +3,7 @@
 from .consumption import consumption, ledgers
 from .destinations import coverage
 from .diff import Diff, compare
+from .support import Support, operator_support
 from .tracer import trace
 from .views import (
     VIEWS,
@@ -14,9 +15,10 @@ from .views import (
     kind_tables,
     operators_table,
     overview,
+    support_tables,
     to_contract,
 )
 
-__all__ = ["VIEWS", "Diff", "call_tree", "compare", "consumption", "control_flow_table", "coverage", "diff_tables",
-           "from_contract", "hot_spots", "kind_tables", "ledgers", "operators_table", "overview", "to_contract",
-           "trace"]
+__all__ = ["VIEWS", "Diff", "Support", "call_tree", "compare", "consumption", "control_flow_table", "coverage",
+           "diff_tables", "from_contract", "hot_spots", "kind_tables", "ledgers", "operator_support", "operators_table",
+           "overview", "support_tables", "to_contract", "trace"]

@@ -1,0 +1,115 @@
+"""Which operators of a graph a backend implements, for which dtype, and how that is known.
+
+Sources, in this order: the backend's own list; the registrations of the installed torch for the backend's dispatch key;
+where that torch was built without the backend, the declarations that come with it. What is registered says nothing
+about dtypes, so on a device that is here each pair is also tried, on tiny tensors in a child process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from dayzero.backends import Backend, ListsOperators, backends
+from dayzero.errors import NotPossible, UsageError
+from dayzero.progress import SILENT, Progress
+from dayzero.schema import OpCall, OpGraph
+
+from .nouns import STATUSES, Known, Support
+from .trial import Case, try_all
+
+__all__ = ["STATUSES", "Support", "operator_support"]
+
+OURS = "dayzero"
+"""Namespace of the operators that stand in for kernel libraries."""
+
+
+def operator_support(graph: OpGraph, names: Sequence[str], *, trial: bool = True, progress: Progress = SILENT
+                     ) -> tuple[Support, ...]:
+    """A row for each pair (operator, dtype) of the graph and each of the backends, the worst first.
+
+    Raises UsageError for a backend that neither dayzero nor torch knows, NotPossible without torch.
+    """
+    cases = _cases(graph)
+    rows = [row for name in dict.fromkeys(names) for row in _on_backend(name, graph, cases, trial, progress)]
+    order = list(STATUSES)
+    return tuple(sorted(rows, key=lambda row: (order.index(row.status), row.op, row.dtype, names.index(row.backend))))
+
+
+def _cases(graph: OpGraph) -> dict[Case, int]:
+    """Each pair with the shapes of its first call, and its number of calls."""
+    first: dict[tuple[str, str], OpCall] = {}
+    counts: dict[tuple[str, str], int] = {}
+    for call in graph.operators:
+        pair = (call.op, call.dtype)
+        first.setdefault(pair, call)
+        counts[pair] = counts.get(pair, 0) + call.count
+    return {Case(op=call.op, dtype=call.dtype, kind=call.kind, inputs=call.inputs, outputs=call.outputs): counts[pair]
+            for pair, call in first.items()}
+
+
+def _on_backend(name: str, graph: OpGraph, cases: dict[Case, int], trial: bool, progress: Progress) -> list[Support]:
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        raise NotPossible("the registrations of operators are torch's, which is not installed",
+                          "pip install 'dayzero[torch]'") from None
+    backend = backends().get(name) if name in backends() else None
+    looked_up = _lookup(name, backend, graph)
+    known = {case: looked_up(case) for case in cases}
+    results: dict[Case, str] = {}
+    if trial and _is_here(name, backend):
+        progress.update(f"trying operators on {name}", 0)
+        results = try_all([case for case in cases if known[case].status in ("native", "composite", "fallback")], name)
+    return [_row(case, count, name, known[case], results.get(case, "")) for case, count in cases.items()]
+
+
+def _row(case: Case, count: int, name: str, known: Known, result: str) -> Support:
+    """The row of a pair; a trial that failed for the dtype outweighs a registration."""
+    failed = result not in ("", "works")
+    return Support(op=case.op, dtype=case.dtype, backend=name, count=count,
+                   status="none" if failed else known.status,
+                   how=f"registered, and fails for {case.dtype}: {result}" if failed else known.how,
+                   tried="fails" if failed else "works" if result else "")
+
+
+def _is_here(name: str, backend: Backend | None) -> bool:
+    """Whether operators can be run there now."""
+    from .dispatcher import has_device
+
+    return not backend.available() if backend is not None else has_device(name)
+
+
+def _lookup(name: str, backend: Backend | None, graph: OpGraph) -> Lookup:
+    own = backend.operators() if isinstance(backend, ListsOperators) else None
+    return Lookup(name, own, {each.op: each.call for each in graph.stand_ins})
+
+
+class Lookup:
+    """What the sources say about the operators of one backend."""
+
+    def __init__(self, name: str, own: Mapping[str, tuple[str, ...]] | None, stand_ins: dict[str, str]) -> None:
+        from .dispatcher import Dispatcher, dispatch_key
+
+        self.name, self.stand_ins = name, stand_ins
+        self.own = own
+        key = dispatch_key(name)
+        if key is None and self.own is None:
+            raise UsageError(f"no backend is named {name!r}",
+                             f"known: {', '.join(backends().names())}, and torch's device types, such as mps or xpu")
+        self.dispatcher = None if key is None else Dispatcher(key)
+        if self.own is None and self.dispatcher is not None and not self.dispatcher.knows:
+            raise UsageError(f"nothing says what backend {name!r} implements: the installed torch neither has it nor "
+                             "lists its operators", "install the package that brings the backend")
+
+    def __call__(self, case: Case) -> Known:
+        namespace, _, op = case.op.partition(".")
+        if namespace == OURS:
+            real = self.stand_ins.get(op) or self.stand_ins.get(case.op)
+            return Known(status="library", how=f"stands in for {real}" if real else "stands in for a kernel library")
+        if self.own is not None and case.op in self.own:
+            dtypes = self.own[case.op]
+            listed = not dtypes or case.dtype in dtypes
+            return Known(status="native" if listed else "none", how=f"the list of backend {self.name}")
+        if self.dispatcher is None:
+            return Known(status="none", how=f"not in the list of backend {self.name}")
+        return self.dispatcher.known(case)
