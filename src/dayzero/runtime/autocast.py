@@ -1,7 +1,7 @@
 """Automatic mixed precision on tensors without values. Needs torch.
 
-Model code turns it off around rotary tables and routers, with the type of device of its tensors. The meta device has no
-such thing, and says so with an error; there is nothing to be turned off there.
+Model code turns it off around rotary tables and routers, or asks whether it is on, with the type of device of its
+tensors. The meta device has no such thing, and says so with an error; there it is off, whatever it is told.
 """
 
 from __future__ import annotations
@@ -17,16 +17,24 @@ _META = "meta"
 
 @contextlib.contextmanager
 def meta_autocast() -> Iterator[None]:
-    """While it lasts, torch.autocast for the meta device does nothing, whatever it is asked for."""
-    plain = torch.autocast.__init__
+    """While it lasts, torch.autocast for the meta device does nothing, and is off."""
+    made, enabled = torch.autocast.__init__, torch.is_autocast_enabled
 
-    def made(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
+    def make(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
         if device_type != _META:
-            return plain(self, device_type, *args, **kwargs)
-        return plain(self, "cpu", dtype=torch.get_autocast_dtype("cpu"), enabled=torch.is_autocast_enabled("cpu"))
+            return made(self, device_type, *args, **kwargs)
+        return made(self, "cpu", dtype=torch.get_autocast_dtype("cpu"), enabled=enabled("cpu"))
 
-    setattr(torch.autocast, "__init__", made)  # noqa: B010  (a method is assigned on purpose)
+    def is_enabled(*device: str) -> bool:
+        return device != (_META,) and enabled(*device)
+
+    _assign(make, is_enabled)
     try:
         yield
     finally:
-        setattr(torch.autocast, "__init__", plain)  # noqa: B010
+        _assign(made, enabled)
+
+
+def _assign(made: Any, enabled: Any) -> None:
+    for owner, name, function in ((torch.autocast, "__init__", made), (torch, "is_autocast_enabled", enabled)):
+        setattr(owner, name, function)

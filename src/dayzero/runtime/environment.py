@@ -141,8 +141,8 @@ def _run(command: list[str], failure: str) -> None:
         if any(word in said for word in _UNREACHABLE):
             raise NotPossible(f"{failure}: the package index cannot be reached", _HINT)
         lines = [line.strip() for line in said.splitlines() if line.strip()] or ["no reason is given"]
-        last = [line for line in lines if line.lower().startswith("error") and "from versions" not in line] or lines
-        raise NotPossible(f"{failure}: {one_line(last[-1], 200)}", _HINT)
+        errors = [number for number, line in enumerate(lines) if line.lower().startswith("error")]
+        raise NotPossible(f"{failure}: {one_line(' '.join(lines[errors[-1] if errors else -1:]), 200)}", _HINT)
 
 
 def _complete(folder: Path, wanted: str) -> None:

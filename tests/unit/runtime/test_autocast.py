@@ -26,4 +26,8 @@ def test_it_does_nothing_on_meta_and_works_elsewhere() -> None:
             assert (left @ left).dtype == torch.bfloat16
             with torch.autocast("meta", enabled=False):
                 assert (left @ left).dtype == torch.bfloat16
+            assert torch.is_autocast_enabled() == torch.is_autocast_enabled("cuda") is False
+            assert torch.is_autocast_enabled("cpu") and not torch.is_autocast_enabled("meta")
     assert torch.autocast.__init__ is plain
+    with pytest.raises(RuntimeError):
+        torch.is_autocast_enabled("meta")
