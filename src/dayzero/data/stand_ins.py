@@ -32,6 +32,17 @@ class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether its calls are counted; not so for decorators and the like."""
 
 
+class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """[[question]]: a function of the library of models that says whether a package is usable."""
+
+    name: str
+    """`module:function`; one that this version does not have is left out."""
+    package: str
+    """The package that it is about."""
+    library: bool = False
+    """Whether the library's own code is told yes as well."""
+
+
 class Fallback(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """[[fallback]]: how a model file's own function that computes one of our operators is known."""
 
@@ -52,8 +63,8 @@ class StandInTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     packages: dict[str, Package]
     """Import name -> what is known of it."""
-    questions: dict[str, str]
-    """`module:function` that says whether a package is usable -> that package."""
+    question: tuple[Question, ...]
+    """All functions that say whether a package is usable."""
     stand_in: tuple[Row, ...]
     """All functions and classes that there is a stand-in for."""
     fallback: tuple[Fallback, ...]

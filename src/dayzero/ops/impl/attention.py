@@ -142,10 +142,8 @@ def _cached_flops(query: torch.Tensor, key_cache: torch.Tensor, value_cache: tor
     batch, tokens, heads, dim = query.shape
     new = 0 if key is None else key.shape[1]
     room = key_cache.shape[1] if block_table is None else block_table.shape[1] * key_cache.shape[1]
-    if filled is None or filled.device.type == "meta":
-        seen = [room] * batch
-    else:
-        seen = [int(n) + new for n in filled.tolist()]
+    known = filled is not None and filled.device.type != "meta"
+    seen = [int(n) + new for n in filled.tolist()] if known and filled is not None else [room] * batch
     return sum(pairs_flops(1, tokens, keys, heads, dim, value_cache.shape[-1], causal, left, right) for keys in seen)
 
 

@@ -6,6 +6,7 @@ sequences have B = 1 and offsets [N + 1].
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -48,7 +49,7 @@ def convolution(
         spans = [(i, 0, x.shape[1]) for i in range(x.shape[0])]
     else:
         ends = torch.tensor([0, *lengths(cu_seqlens, x.shape[1])]).cumsum(0).tolist()
-        spans = [(0, start, end) for start, end in zip(ends, ends[1:], strict=False)]
+        spans = [(0, start, end) for start, end in pairwise(ends)]
     for n, (row, start, end) in enumerate(spans):
         one = x[row, start:end]
         before = x.new_zeros(channels, max(taps, kept))

@@ -48,7 +48,7 @@ def scaled(values: torch.Tensor, scales: torch.Tensor | None) -> torch.Tensor:
     wide = values.float()
     if scales is None:
         return wide
-    if scales.dtype == torch.int32 or scales.dtype.itemsize == 1 and not scales.dtype.is_floating_point:
+    if not scales.dtype.is_floating_point:
         raise ValueError("scales that are packed as integers are not understood")
     for axis in (-2, -1):
         size, count = wide.shape[axis], scales.shape[axis]

@@ -11,6 +11,7 @@ Query and key [B, T, G, K], value [B, T, H, V], H a multiple of G; log decay Non
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -90,7 +91,7 @@ def run(
         spans = [(i, 0, value.shape[1]) for i in range(value.shape[0])]
     else:
         ends = torch.tensor([0, *lengths(cu_seqlens, value.shape[1])]).cumsum(0).tolist()
-        spans = [(0, start, end) for start, end in zip(ends, ends[1:], strict=False)]
+        spans = [(0, start, end) for start, end in pairwise(ends)]
     states = value.new_zeros(len(spans), heads, key.shape[-1], value.shape[-1], dtype=torch.float32)
     if state is not None:
         states.copy_(state.transpose(-1, -2) if value_first else state)

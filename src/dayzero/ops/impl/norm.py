@@ -41,7 +41,7 @@ def norm(
     opened = None if gate is None else activate(gate.float(), activation)
     if opened is not None and gate_first:
         value = value * opened
-    parts = value.unflatten(-1, (groups, -1))
+    parts = value.reshape(*value.shape[:-1], groups, -1)
     if not rms:
         parts = parts - parts.mean(-1, keepdim=True)
     value = (parts * torch.rsqrt(parts.pow(2).mean(-1, keepdim=True) + eps)).flatten(-2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from torch.utils.flop_counter import register_flop_formula
 
 NAMESPACE = "dayzero"
 """Of all operators here."""
-_LIBRARY = Library(NAMESPACE, "DEF")
+_LIBRARY: Any = Library(NAMESPACE, "DEF")  # type: ignore[no-untyped-call]
 _PLAIN: dict[str, Callable[..., Any]] = {}
 
 
@@ -55,7 +56,7 @@ def lengths(cu_seqlens: torch.Tensor, total: int) -> list[int]:
     if cu_seqlens.device.type == "meta":
         return [total // count + (i < total % count) for i in range(count)]
     ends = cu_seqlens.tolist()
-    return [end - start for start, end in zip(ends, ends[1:], strict=False)]
+    return [end - start for start, end in pairwise(ends)]
 
 
 def activate(x: torch.Tensor, name: str) -> torch.Tensor:

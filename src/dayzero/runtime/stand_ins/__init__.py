@@ -30,5 +30,5 @@ def install() -> tuple[str, ...]:
         table = stand_ins()
         there = Finder(table, absent(table))
         sys.meta_path.append(there)
-        answer(table.questions, there.absent)
+        answer(table.question, there.absent)
     return tuple(sorted(there.absent))

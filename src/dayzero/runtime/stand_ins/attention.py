@@ -22,7 +22,7 @@ def flash_attn_func(
     alibi_slopes: torch.Tensor | None = None, deterministic: bool = False, return_attn_probs: bool = False,
 ) -> Any:  # fmt: skip
     """Attention of [B, T, H, D]."""
-    unsupported("flash_attn:flash_attn_func", dropout_p=dropout_p or None)
+    unsupported(dropout_p=dropout_p)
     out, lse = impl.attention.attention(q, k, v, _scale(q, softmax_scale), causal, *window_size, softcap, alibi_slopes)
     return (out, lse, None) if return_attn_probs else out
 
@@ -33,8 +33,8 @@ def flash_attn_kvpacked_func(
     alibi_slopes: torch.Tensor | None = None, deterministic: bool = False, return_attn_probs: bool = False,
 ) -> Any:  # fmt: skip
     """Key and value in one tensor [B, S, 2, G, D]."""
-    return flash_attn_func(q, *kv.unbind(2), dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes,
-                           deterministic, return_attn_probs)
+    return flash_attn_func(q, kv[:, :, 0], kv[:, :, 1], dropout_p, softmax_scale, causal, window_size, softcap,
+                           alibi_slopes, deterministic, return_attn_probs)
 
 
 def flash_attn_qkvpacked_func(
@@ -43,8 +43,8 @@ def flash_attn_qkvpacked_func(
     deterministic: bool = False, return_attn_probs: bool = False,
 ) -> Any:  # fmt: skip
     """All three in one tensor [B, T, 3, H, D]."""
-    return flash_attn_func(*qkv.unbind(2), dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes,
-                           deterministic, return_attn_probs)
+    return flash_attn_func(qkv[:, :, 0], qkv[:, :, 1], qkv[:, :, 2], dropout_p, softmax_scale, causal, window_size,
+                           softcap, alibi_slopes, deterministic, return_attn_probs)
 
 
 def flash_attn_varlen_func(
@@ -55,7 +55,7 @@ def flash_attn_varlen_func(
     block_table: torch.Tensor | None = None,
 ) -> Any:  # fmt: skip
     """Attention of packed sequences [total, H, D]."""
-    unsupported("flash_attn:flash_attn_varlen_func", dropout_p=dropout_p or None)
+    unsupported(dropout_p=dropout_p)
     out, lse = impl.attention.attention_varlen(
         q, k, v, cu_seqlens_q, cu_seqlens_k, block_table, _scale(q, softmax_scale), causal, *window_size, softcap,
         alibi_slopes)
@@ -69,8 +69,8 @@ def flash_attn_varlen_kvpacked_func(
     deterministic: bool = False, return_attn_probs: bool = False,
 ) -> Any:  # fmt: skip
     """Packed sequences, key and value in one tensor [total, 2, G, D]."""
-    return flash_attn_varlen_func(q, *kv.unbind(1), cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p,
-                                  softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
+    return flash_attn_varlen_func(q, kv[:, 0], kv[:, 1], cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k,
+                                  dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
                                   return_attn_probs)
 
 
@@ -81,8 +81,8 @@ def flash_attn_varlen_qkvpacked_func(
     return_attn_probs: bool = False,
 ) -> Any:  # fmt: skip
     """Packed sequences, all three in one tensor [total, 3, H, D]."""
-    return flash_attn_varlen_func(*qkv.unbind(1), cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, dropout_p,
-                                  softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
+    return flash_attn_varlen_func(qkv[:, 0], qkv[:, 1], qkv[:, 2], cu_seqlens, cu_seqlens, max_seqlen, max_seqlen,
+                                  dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
                                   return_attn_probs)
 
 
@@ -96,7 +96,7 @@ def flash_attn_with_kvcache(
     num_splits: int = 0, return_softmax_lse: bool = False,
 ) -> Any:  # fmt: skip
     """New queries against a cache, which new keys and values are written to first."""
-    unsupported("flash_attn:flash_attn_with_kvcache", cache_leftpad=cache_leftpad)
+    unsupported(cache_leftpad=cache_leftpad)
     filled = cache_seqlens
     if isinstance(filled, int):
         filled = torch.full((q.shape[0],), filled, dtype=torch.int32, device=q.device)
@@ -128,7 +128,7 @@ def flash_mla_with_kvcache(
     extra_topk_length: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
     """Queries [B, T, H, D] against paged latents [blocks, size, 1, D], whose first `head_dim_v` are the value."""
-    unsupported("flash_mla:flash_mla_with_kvcache", is_fp8_kvcache=is_fp8_kvcache, indices=indices,
+    unsupported(is_fp8_kvcache=is_fp8_kvcache, indices=indices,
                 attn_sink=attn_sink, extra_k_cache=extra_k_cache)
     result: tuple[torch.Tensor, torch.Tensor] = impl.attention.latent_attention(
         q, k_cache, block_table, cache_seqlens, head_dim_v, _scale(q, softmax_scale), causal)

@@ -18,7 +18,7 @@ def causal_conv1d_fn(
     final_states_out: torch.Tensor | None = None, activation: str | None = None,
 ) -> Any:  # fmt: skip
     """x [B, D, T], states [B, D, W - 1]."""
-    unsupported("causal_conv1d:causal_conv1d_fn", seq_idx=seq_idx)
+    unsupported(seq_idx=seq_idx)
     out, states = impl.convolution.convolution(x.transpose(1, 2), weight, bias, initial_states, None, None,
                                                activation or "", weight.shape[1] - 1)
     if final_states_out is not None:
@@ -46,7 +46,7 @@ def fla_causal_conv1d(
     chunk_indices: torch.Tensor | None = None, cp_context: Any = None, **_: Any,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:  # fmt: skip
     """x [B, T, D] (or [B, T, H, D / H]), states [N, D, W]."""
-    unsupported("fla.modules.convolution:causal_conv1d", cp_context=cp_context)
+    unsupported(cp_context=cp_context)
     out, state = impl.convolution.convolution(
         x.flatten(2), weight, bias, initial_state, cu_seqlens, None if residual is None else residual.flatten(2),
         activation or "", weight.shape[1])

@@ -41,7 +41,7 @@ def chunk_kda(
     dt_bias: torch.Tensor | None = None, chunk_size: int = CHUNK, transpose_state_layout: bool = False, **_: Any,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:  # fmt: skip
     """Delta rule with a decay for each channel, in chunks."""
-    unsupported("fla.ops.kda:chunk_kda", cp_context=cp_context, return_intermediate_states=return_intermediate_states)
+    unsupported(cp_context=cp_context, return_intermediate_states=return_intermediate_states)
     return _delta(q, k, v, g, beta, scale=scale, state=initial_state, final=output_final_state, cu_seqlens=cu_seqlens,
                   chunk=chunk_size, value_first=state_v_first or transpose_state_layout, unit=use_qk_l2norm_in_kernel,
                   gated=use_gate_in_kernel, a_log=A_log, bias=dt_bias, bound=lower_bound,
@@ -73,7 +73,7 @@ def chunk_gated_delta_rule(
     dt_bias: torch.Tensor | None = None, chunk_size: int = CHUNK, transpose_state_layout: bool = False, **_: Any,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:  # fmt: skip
     """Delta rule with a decay for each head, in chunks."""
-    unsupported("fla.ops.gated_delta_rule:chunk_gated_delta_rule", cp_context=cp_context, head_first=head_first)
+    unsupported(cp_context=cp_context, head_first=head_first)
     return _delta(q, k, v, g, beta, scale=scale, state=initial_state, final=output_final_state, cu_seqlens=cu_seqlens,
                   chunk=chunk_size, value_first=state_v_first or transpose_state_layout, unit=use_qk_l2norm_in_kernel,
                   gated=use_gate_in_kernel, a_log=A_log, bias=dt_bias, sigmoid=use_beta_sigmoid_in_kernel,
@@ -89,10 +89,7 @@ def fused_recurrent_gated_delta_rule(
     state_v_first: bool = False, cu_seqlens: torch.Tensor | None = None, transpose_state_layout: bool = False, **_: Any,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:  # fmt: skip
     """The same, token by token."""
-    call = "fla.ops.gated_delta_rule:fused_recurrent_gated_delta_rule"
-    unsupported(call, gv=gv)
-    if g is not None and gk is not None:
-        unsupported(call, gk=gk)
+    unsupported(gv=gv, gk=gk if g is not None else None)
     return _delta(q, k, v, gk if g is None else g, beta, scale=scale, state=initial_state, final=output_final_state,
                   cu_seqlens=cu_seqlens, chunk=0, value_first=state_v_first or transpose_state_layout,
                   unit=use_qk_l2norm_in_kernel, gated=use_gate_in_kernel, a_log=A_log, bias=dt_bias,
@@ -106,7 +103,7 @@ def chunk_delta_rule(
     **_: Any,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:  # fmt: skip
     """Delta rule without a decay, in chunks."""
-    unsupported("fla.ops.delta_rule:chunk_delta_rule", head_first=head_first)
+    unsupported(head_first=head_first)
     return _delta(q, k, v, None, beta, scale=scale, state=initial_state, final=output_final_state,
                   cu_seqlens=cu_seqlens, chunk=CHUNK, value_first=False, unit=use_qk_l2norm_in_kernel)
 
@@ -117,7 +114,7 @@ def fused_recurrent_delta_rule(
     cu_seqlens: torch.Tensor | None = None, head_first: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:  # fmt: skip
     """The same, token by token."""
-    unsupported("fla.ops.delta_rule:fused_recurrent_delta_rule", head_first=head_first)
+    unsupported(head_first=head_first)
     return _delta(q, k, v, None, beta, scale=scale, state=initial_state, final=output_final_state,
                   cu_seqlens=cu_seqlens, chunk=0, value_first=False, unit=use_qk_l2norm_in_kernel)
 

@@ -35,9 +35,10 @@ def gemm_nt_legacy(lhs: Scaled, rhs: Scaled, out: torch.Tensor) -> None:
 
 def m_grouped_contiguous(a: Scaled, b: Scaled, d: torch.Tensor, grouped_layout: torch.Tensor, recipe: Any = None,
                          recipe_a: Any = None, recipe_b: Any = None, compiled_dims: str = "nk",
-                         disable_ue8m0_cast: bool = False, use_psum_layout: bool = False, **_: Any) -> None:  # fmt: skip
+                         disable_ue8m0_cast: bool = False, use_psum_layout: bool = False,
+                         **_: Any) -> None:  # fmt: skip
     """Rows a [M, K], each with the number of its matrix in b [E, N, K]."""
-    unsupported("deep_gemm:m_grouped_fp8_gemm_nt_contiguous", use_psum_layout=use_psum_layout)
+    unsupported(use_psum_layout=use_psum_layout)
     impl.gemm.scaled_grouped_gemm(*_parts(a), *_parts(b), d, grouped_layout, 0)
 
 

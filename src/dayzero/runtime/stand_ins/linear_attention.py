@@ -29,7 +29,7 @@ def chunk_gla(
     cu_seqlens: torch.Tensor | None = None, cu_seqlens_cpu: torch.Tensor | None = None, head_first: bool = False,
 ) -> Result:  # fmt: skip
     """A decay for each channel of the key, in chunks."""
-    unsupported("fla.ops.gla:chunk_gla", head_first=head_first)
+    unsupported(head_first=head_first)
     return _linear(q, k, v, g, scale=scale, state=initial_state, final=output_final_state, cu_seqlens=cu_seqlens,
                    chunk=CHUNK, value_first=state_v_first)
 
@@ -40,7 +40,7 @@ def fused_recurrent_gla(
     reverse: bool = False, state_v_first: bool = False, cu_seqlens: torch.Tensor | None = None, **_: Any,
 ) -> Result:  # fmt: skip
     """The same, token by token."""
-    unsupported("fla.ops.gla:fused_recurrent_gla", gv=gv, reverse=reverse)
+    unsupported(gv=gv, reverse=reverse)
     return _linear(q, k, v, gk, scale=scale, state=initial_state, final=output_final_state, cu_seqlens=cu_seqlens,
                    chunk=0, value_first=state_v_first)
 
@@ -52,8 +52,8 @@ def chunk_simple_gla(
     cu_seqlens_cpu: torch.Tensor | None = None, head_first: bool = False, **_: Any,
 ) -> Result:  # fmt: skip
     """A decay for each head: `g` of each token, or `g_gamma` [H] of all; in chunks."""
-    unsupported("fla.ops.simple_gla:chunk_simple_gla", head_first=head_first)
-    return _linear(q, k, v, _either("fla.ops.simple_gla:chunk_simple_gla", g, g_gamma), scale=scale,
+    unsupported(head_first=head_first)
+    return _linear(q, k, v, _either(g, g_gamma), scale=scale,
                    state=initial_state, final=output_final_state, cu_seqlens=cu_seqlens, chunk=CHUNK,
                    value_first=state_v_first)
 
@@ -65,15 +65,14 @@ def fused_recurrent_simple_gla(
     cu_seqlens: torch.Tensor | None = None, **_: Any,
 ) -> Result:  # fmt: skip
     """The same, token by token."""
-    unsupported("fla.ops.simple_gla:fused_recurrent_simple_gla", reverse=reverse)
-    return _linear(q, k, v, _either("fla.ops.simple_gla:fused_recurrent_simple_gla", g, g_gamma), scale=scale,
+    unsupported(reverse=reverse)
+    return _linear(q, k, v, _either(g, g_gamma), scale=scale,
                    state=initial_state, final=output_final_state, cu_seqlens=cu_seqlens, chunk=0,
                    value_first=state_v_first)
 
 
-def _either(call: str, g: torch.Tensor | None, g_gamma: torch.Tensor | None) -> torch.Tensor | None:
-    if g is not None:
-        unsupported(call, g_gamma=g_gamma)
+def _either(g: torch.Tensor | None, g_gamma: torch.Tensor | None) -> torch.Tensor | None:
+    unsupported(g_gamma=g_gamma if g is not None else None)
     return g_gamma if g is None else g
 
 
@@ -99,7 +98,7 @@ def fused_recurrent_lightning_attn(
     cu_seqlens: torch.Tensor | None = None,
 ) -> Result:  # fmt: skip
     """The same, token by token."""
-    unsupported("fla.ops.lightning_attn:fused_recurrent_lightning_attn", reverse=reverse)
+    unsupported(reverse=reverse)
     return _linear(q, k, v, _lightning_decay(q, layer_idx, num_layers), scale=scale, state=initial_state,
                    final=output_final_state, cu_seqlens=cu_seqlens, chunk=0)
 
@@ -124,7 +123,7 @@ def fused_recurrent_retention(
     state_v_first: bool = False, cu_seqlens: torch.Tensor | None = None, **_: Any,
 ) -> Result:  # fmt: skip
     """The same, token by token."""
-    unsupported("fla.ops.retention:fused_recurrent_retention", reverse=reverse)
+    unsupported(reverse=reverse)
     return _linear(q, k, v, _retention_decay(q), scale=scale, state=initial_state, final=output_final_state,
                    cu_seqlens=cu_seqlens, chunk=0, value_first=state_v_first)
 
@@ -135,7 +134,7 @@ def chunk_linear_attn(
     cu_seqlens: torch.Tensor | None = None,
 ) -> Result:  # fmt: skip
     """Without decay, in chunks; only with `normalize=False`."""
-    unsupported("fla.ops.linear_attn:chunk_linear_attn", normalize=normalize)
+    unsupported(normalize=normalize)
     return _linear(q, k, v, None, scale=scale, state=initial_state, final=output_final_state, cu_seqlens=cu_seqlens,
                    chunk=CHUNK)
 
@@ -146,6 +145,6 @@ def fused_recurrent_linear_attn(
     normalize: bool = False, cu_seqlens: torch.Tensor | None = None,
 ) -> Result:  # fmt: skip
     """The same, token by token."""
-    unsupported("fla.ops.linear_attn:fused_recurrent_linear_attn", normalize=normalize, reverse=reverse)
+    unsupported(normalize=normalize, reverse=reverse)
     return _linear(q, k, v, None, scale=scale, state=initial_state, final=output_final_state, cu_seqlens=cu_seqlens,
                    chunk=0)

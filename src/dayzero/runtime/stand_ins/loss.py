@@ -19,7 +19,7 @@ def cross_entropy_loss(
     inplace_backward: bool = False, process_group: Any = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
     """Loss of each row and its share from the square of the logsumexp."""
-    unsupported("flash_attn.ops.triton.cross_entropy:cross_entropy_loss", process_group=process_group)
+    unsupported(process_group=process_group)
     result: tuple[torch.Tensor, torch.Tensor] = impl.loss.cross_entropy(
         logits, labels, label_smoothing, logit_scale, lse_square_scale, ignore_index, 0.0)
     return result
@@ -41,7 +41,7 @@ class CrossEntropyLoss(nn.Module):
         process_group: Any = None, return_z_loss: bool = False,
     ) -> None:  # fmt: skip
         super().__init__()
-        unsupported("CrossEntropyLoss", process_group=process_group)
+        unsupported(process_group=process_group)
         self.ignore_index, self.reduction, self.label_smoothing = ignore_index, reduction, label_smoothing
         self.logit_scale, self.lse_square_scale, self.return_z_loss = logit_scale, lse_square_scale, return_z_loss
         self.softcap = logit_softcapping or 0.0
@@ -63,7 +63,7 @@ class FusedLinearCrossEntropyLoss(nn.Module):
         l2_penalty_factor: float = 1e-4, accumulate_grad_in_fp32: bool = True, process_group: Any = None,
     ) -> None:  # fmt: skip
         super().__init__()
-        unsupported("FusedLinearCrossEntropyLoss", process_group=process_group, use_l2warp=use_l2warp)
+        unsupported(process_group=process_group, use_l2warp=use_l2warp)
         self.ignore_index, self.label_smoothing, self.logit_scale = ignore_index, label_smoothing, logit_scale
         self.softcap, self.reduction = logit_softcapping or 0.0, reduction
 

@@ -57,7 +57,7 @@ def rms_norm_fn(
     rowscale: Any = None, prenorm: bool = False, residual_in_fp32: bool = False, return_dropout_mask: bool = False,
 ) -> Any:  # fmt: skip
     """Of x + residual."""
-    unsupported("mamba_ssm.ops.triton.layer_norm:rms_norm_fn", x1=x1, rowscale=rowscale, dropout_p=dropout_p or None,
+    unsupported(x1=x1, rowscale=rowscale, dropout_p=dropout_p,
                 return_dropout_mask=return_dropout_mask)
     return _norm(x, weight, bias, eps=eps, rms=True, residual=residual, prenorm=prenorm, wide=residual_in_fp32)
 
@@ -69,7 +69,7 @@ def layer_norm_fn(
     return_dropout_mask: bool = False,
 ) -> Any:  # fmt: skip
     """The same with mean and variance, unless `is_rms_norm`."""
-    unsupported("mamba_ssm.ops.triton.layer_norm:layer_norm_fn", x1=x1, rowscale=rowscale, dropout_p=dropout_p or None,
+    unsupported(x1=x1, rowscale=rowscale, dropout_p=dropout_p,
                 return_dropout_mask=return_dropout_mask)
     return _norm(x, weight, bias, eps=eps, rms=is_rms_norm, residual=residual, prenorm=prenorm, wide=residual_in_fp32)
 
@@ -91,7 +91,7 @@ def l2norm(x: torch.Tensor, eps: float = 1e-6, output_dtype: torch.dtype | None 
     """x / sqrt(sum(x ** 2) + eps): the root of the mean's norm, its scale aside."""
     width = x.shape[-1]
     out: torch.Tensor = _norm(x if output_dtype is None else x.to(output_dtype), None, eps=eps / width, rms=True)
-    return out * width**-0.5
+    return out.mul(float(width) ** -0.5)
 
 
 class _Norm(nn.Module):
@@ -179,14 +179,14 @@ class MambaRMSNorm(RMSNorm):
 
     def __init__(self, hidden_size: int, eps: float = 1e-5, dropout_p: float = 0.0, device: Any = None,
                  dtype: Any = None, **_: Any) -> None:  # fmt: skip
-        unsupported("mamba_ssm.ops.triton.layer_norm:RMSNorm", dropout_p=dropout_p or None)
+        unsupported(dropout_p=dropout_p)
         super().__init__(hidden_size, eps=eps, device=device, dtype=dtype)
 
 
 class LigerRMSNorm(_Norm):
     """The weight counts from an offset."""
 
-    def __init__(self, hidden_size: int, eps: float = 1e-6, offset: float = 0.0, casting_mode: str = "llama",
+    def __init__(self, hidden_size: int, eps: float = 1e-6, offset: float = 0.0, casting_mode: str = "",
                  init_fn: str = "ones", in_place: bool = True, row_mode: Any = None,
                  elementwise_affine: bool = True) -> None:  # fmt: skip
         super().__init__(hidden_size, elementwise_affine, False, eps, None, None)

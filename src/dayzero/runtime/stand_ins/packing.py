@@ -60,7 +60,7 @@ def unpad_input(hidden_states: torch.Tensor, attention_mask: torch.Tensor) -> tu
 def pad_input(hidden_states: torch.Tensor, indices: torch.Tensor, batch: int, seqlen: int) -> torch.Tensor:
     """The rows [n, ...] back at their positions in [batch, seqlen, ...], zeros elsewhere."""
     out = hidden_states.new_zeros(batch * seqlen, *hidden_states.shape[1:])
-    return out.index_copy(0, indices, hidden_states).unflatten(0, (batch, seqlen))
+    return out.index_copy(0, indices, hidden_states).view(batch, seqlen, *hidden_states.shape[1:])
 
 
 def prepare_lens(cu_seqlens: torch.Tensor) -> torch.Tensor:

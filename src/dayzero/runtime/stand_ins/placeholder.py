@@ -13,7 +13,7 @@ class _Unknown(type):
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         owner = next(base for base in cls.__mro__ if "dotted" in vars(base))
-        if cls is not owner and cls.__init__ is not object.__init__:
+        if cls is not owner and "__init__" in {name for base in cls.__mro__[:-1] for name in vars(base)}:
             return super().__call__(*args, **kwargs)
         raise missing(vars(owner)["dotted"])
 

@@ -14,9 +14,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 PLAIN = "torch"
 """Operator of a helper that is several of torch's own operators."""
 _CALLS: Counter[tuple[str, str]] = Counter()
+_RUNNING: list[str] = []
 
 
-class MissingStandIn(RuntimeError):
+class MissingStandIn(RuntimeError):  # noqa: N818  (the name says it)
     """Something of a kernel library was used that has no stand-in. `call`, `file` and `line` say what and where."""
 
     def __init__(self, call: str, file: str, line: int) -> None:
@@ -33,11 +34,15 @@ def missing(call: str) -> MissingStandIn:
     return MissingStandIn(call, f"{name}.py", frame.f_lineno)
 
 
-def unsupported(call: str, **arguments: Any) -> None:
-    """Raise MissingStandIn for the first argument that is given although its stand-in does not have it."""
+def unsupported(**arguments: Any) -> None:
+    """Raise MissingStandIn for the first argument of the running stand-in (or of the class that is being made) that is
+    given although the stand-in does not have it: neither None, False nor 0."""
     for name, value in arguments.items():
-        if value is not None and value is not False:
-            raise missing(f"{call}({name}=...)")
+        if hasattr(value, "shape") or value:  # a tensor is given, whatever its values
+            frame = sys._getframe(1)
+            owner = frame.f_locals.get("self")
+            call = type(owner).__name__ if owner is not None else frame.f_code.co_name
+            raise missing(f"{_RUNNING[-1] if _RUNNING else call}({name}=...)")
 
 
 def counting(call: str, op: str, function: F) -> F:
@@ -46,7 +51,11 @@ def counting(call: str, op: str, function: F) -> F:
     @functools.wraps(function)
     def counted(*args: Any, **kwargs: Any) -> Any:
         _CALLS[call, op or PLAIN] += 1
-        return function(*args, **kwargs)
+        _RUNNING.append(call)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            _RUNNING.pop()
 
     return counted  # type: ignore[return-value]
 

@@ -79,7 +79,7 @@ class FlaRotaryEmbedding(_Tables):
 
     def __init__(self, dim: int, base: float = 10000.0, scale_base: float | None = None, interleaved: bool = False,
                  pos_idx_in_fp32: bool = True, device: Any = None) -> None:  # fmt: skip
-        unsupported("fla.modules:RotaryEmbedding", scale_base=scale_base)
+        unsupported(scale_base=scale_base)
         super().__init__(dim, base, interleaved, device)
 
     def forward(
@@ -100,7 +100,7 @@ class FlashRotaryEmbedding(_Tables):
 
     def __init__(self, dim: int, base: float = 10000.0, interleaved: bool = False, scale_base: float | None = None,
                  pos_idx_in_fp32: bool = True, device: Any = None) -> None:  # fmt: skip
-        unsupported("flash_attn.layers.rotary:RotaryEmbedding", scale_base=scale_base)
+        unsupported(scale_base=scale_base)
         super().__init__(dim, base, interleaved, device)
 
     def forward(

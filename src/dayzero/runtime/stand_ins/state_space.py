@@ -21,7 +21,7 @@ def selective_scan_fn(
     delta_softplus: bool = False, return_last_state: bool = False,
 ) -> Any:  # fmt: skip
     """The scan of [batch, channels, tokens]."""
-    unsupported("mamba_ssm.ops.selective_scan_interface:selective_scan_fn", A=A.is_complex())
+    unsupported(A=A.is_complex())
     out, state = impl.state_space.selective_scan(u, delta, A, B, C, D, z, delta_bias, delta_softplus)
     return (out, state) if return_last_state else out
 
@@ -32,8 +32,7 @@ def selective_state_update(
     dt_bias: torch.Tensor | None = None, dt_softplus: bool = False, state_batch_indices: torch.Tensor | None = None,
 ) -> torch.Tensor:  # fmt: skip
     """One token; the state [B, P, N] or [B, H, P, N] is changed in place."""
-    unsupported("mamba_ssm.ops.triton.selective_state_update:selective_state_update",
-                state_batch_indices=state_batch_indices)
+    unsupported(state_batch_indices=state_batch_indices)
     headless = state.dim() == 3
     if headless:
         state, x, dt, B, C = (each[:, None] for each in (state, x, dt, B, C))  # noqa: N806
@@ -51,7 +50,7 @@ def mamba_chunk_scan_combined(
     return_final_states: bool = False, return_varlen_states: bool = False, state_dtype: torch.dtype | None = None,
 ) -> Any:  # fmt: skip
     """x [B, T, H, P] in chunks."""
-    unsupported("mamba_ssm.ops.triton.ssd_combined:mamba_chunk_scan_combined", seq_idx=seq_idx,
+    unsupported(seq_idx=seq_idx,
                 return_varlen_states=return_varlen_states)
     out, state = impl.state_space.state_space(x, dt, A, B, C, D, z, dt_bias, initial_states, cu_seqlens, chunk_size,
                                               dt_softplus, *map(float, dt_limit))
@@ -72,12 +71,13 @@ def mamba_split_conv1d_scan_combined(
     heads = D.shape[0]
     width = heads * (D.shape[1] if D.dim() == 2 else headdim or 0)
     state_dim = (zxbcdt.shape[-1] - 2 * width - heads) // ngroups // 2
-    z, mixed, dt = zxbcdt.split([width, width + 2 * ngroups * state_dim, heads], dim=-1)
+    z, mixed, dt = torch.split(zxbcdt, [width, width + 2 * ngroups * state_dim, heads], dim=-1)
     mixed = causal_conv1d_fn(mixed.transpose(1, 2), conv1d_weight, conv1d_bias, seq_idx, activation=activation)
     x, b, c = mixed.transpose(1, 2).split([width, ngroups * state_dim, ngroups * state_dim], dim=-1)
-    gate = z.unflatten(-1, (heads, -1)) if rmsnorm_weight is None else None
+    rows = z.shape[:2]
+    gate = z.reshape(*rows, heads, -1) if rmsnorm_weight is None else None
     out, state = mamba_chunk_scan_combined(
-        x.unflatten(-1, (heads, -1)), dt, A, b.unflatten(-1, (ngroups, -1)), c.unflatten(-1, (ngroups, -1)), chunk_size,
+        x.reshape(*rows, heads, -1), dt, A, b.reshape(*rows, ngroups, -1), c.reshape(*rows, ngroups, -1), chunk_size,
         D, gate, dt_bias, initial_states, seq_idx, None, True, dt_limit, True, state_dtype=state_dtype)
     out = out.flatten(2)
     if rmsnorm_weight is not None:
