@@ -1,19 +1,25 @@
-"""Builds a release's model without weights: transformers' own class for it, on the meta device.
+"""Builds a release's model without weights, on the meta device: transformers' own class for it, or the class that the
+release itself brings along.
 
-Code that a release brings along is never executed. Needs torch and transformers.
+Code of a release is executed only where that is asked for, which is in a confined process. Then it goes before the
+library's class of the same model_type: it is what was released. Needs torch and transformers.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
 from dayzero.errors import NotPossible
+from dayzero.runtime import own_code
+from dayzero.runtime.autocast import meta_autocast
 from dayzero.runtime.library import AUTO_CLASSES, LIBRARY_ERRORS, auto_class, cause
 from dayzero.schema import Release
 
@@ -30,11 +36,14 @@ class Built(NamedTuple):
     """In evaluation mode; its parameters have shapes and no data."""
     source: str
     """Library, version, class, and what differs from the release."""
+    supplied: tuple[str, ...] = ()
+    """Names that the release's code uses and the installed library lacks, and what was given for them."""
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """No network, no progress bars and no warnings of the libraries while it lasts."""
+    """No network, no progress bars and no warnings of the libraries while it lasts, and no autocast on the meta device,
+    which has none."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import huggingface_hub.constants as hub
@@ -46,7 +55,8 @@ def quiet() -> Iterator[None]:
         logging.disable_progress_bar()
         hub.HF_HUB_OFFLINE, os.environ["HF_HUB_OFFLINE"] = True, "1"
         try:
-            yield
+            with meta_autocast():
+                yield
         finally:
             logging.set_verbosity(verbosity)
             if bars:
@@ -57,8 +67,16 @@ def quiet() -> Iterator[None]:
                 os.environ["HF_HUB_OFFLINE"] = variable
 
 
-def build(release: Release) -> Built:
-    """The model of a release. Raises NotPossible when the library has no class for it or cannot build it."""
+def build(release: Release, *, own: bool = False) -> Built:
+    """The model of a release; `own`: of its own code, where it brings the files that its auto_map names.
+
+    Raises NotPossible when the library has no class for it, or when it cannot be built.
+    """
+    named = own_code.entries(release) if own else None
+    return _of_release(release, named) if named else _of_library(release)
+
+
+def _of_library(release: Release) -> Built:
     import transformers
 
     config_class, inferred = _config_class(release)
@@ -68,7 +86,7 @@ def build(release: Release) -> Built:
     auto = _auto_class(config_class, release)
     try:
         config = config_class.from_dict(values)
-        with torch.device("meta"):
+        with constructing():
             model = auto.from_config(config, dtype=_dtype(config, release))
     except LIBRARY_ERRORS as error:
         raise NotPossible(
@@ -76,6 +94,46 @@ def build(release: Release) -> Built:
             "a newer transformers may know this config") from error
     model.eval()
     return Built(model, _source(release, model, inferred))
+
+
+def _of_release(release: Release, named: own_code.Entries) -> Built:
+    """Runs code of the release."""
+    import transformers
+
+    loaded = own_code.load(release, named)
+    config_class = loaded.config or _config_class(release)[0]
+    try:
+        config = config_class.from_dict(architecture(release.config))
+        with constructing():
+            model = loaded.model._from_config(config, dtype=_dtype(config, release))
+    except LIBRARY_ERRORS as error:
+        where = own_code.place(error, Path(release.root or ""))
+        raise NotPossible(f"the code of {release.name} cannot build its model with transformers "
+                          f"{transformers.__version__}: {cause(error)} ({where})",
+                          "trace it with the version of transformers that the release declares") from error
+    model.eval()
+    source = f"the release's own {named.model}, on transformers {transformers.__version__}"
+    return Built(model, "; ".join([source, *_notes(release, model)]), loaded.supplied)
+
+
+@contextlib.contextmanager
+def constructing() -> Iterator[None]:
+    """On the meta device; without values for weights, which have none there, and without looking for garbage among
+    hundreds of thousands of modules that are all in use."""
+    names = [name for name in vars(torch.nn.init) if name.endswith("_") and not name.startswith("_")]
+    plain = {name: getattr(torch.nn.init, name) for name in names}
+    collecting = gc.isenabled()
+    gc.disable()
+    for name in names:
+        setattr(torch.nn.init, name, lambda tensor, *_args, **_kwargs: tensor)
+    try:
+        with torch.device("meta"):
+            yield
+    finally:
+        for name, function in plain.items():
+            setattr(torch.nn.init, name, function)
+        if collecting:
+            gc.enable()
 
 
 def architecture(config: dict[str, Any]) -> dict[str, Any]:
@@ -106,11 +164,12 @@ def _config_class(release: Release) -> tuple[Any, bool]:
         config_class = getattr(getattr(transformers, name, None), "config_class", None)
         if config_class is not None:
             return config_class, True
-    own_code = "auto_map" in release.config or any(file.role == "code" for file in release.files)
-    brings = "; the release brings its own code, which is not executed" if own_code else ""
+    brings = "auto_map" in release.config or any(file.role == "code" for file in release.files)
     raise NotPossible(
-        f"transformers {transformers.__version__} has no class for model_type {model_type!r}{brings}",
-        "trace it with a transformers that supports it natively")
+        f"transformers {transformers.__version__} has no class for model_type {model_type!r}"
+        + ("; the release brings its own code, which is not executed" if brings else ""),
+        "--trust-remote-code runs it, without network and confined" if own_code.entries(release)
+        else "trace it with a transformers that supports it natively")
 
 
 def _auto_class(config_class: Any, release: Release) -> Any:
@@ -137,22 +196,30 @@ def _source(release: Release, model: torch.nn.Module, inferred: bool) -> str:
     import transformers
 
     name, declared, stored = type(model).__name__, parameters(model), release.model.parameters
-    notes = [f"transformers {transformers.__version__} {name}"]
-    stated = release.model.architectures
-    differs = stored > 0 and abs(declared - stored) > TOLERANCE * stored
-    if inferred and differs:
+    if inferred and _differs(declared, stored):
         raise NotPossible(
             f"the release names {name}, but that class declares {declared:,} parameters and the files hold {stored:,}",
             "trace it with a transformers that supports its model_type")
+    notes = [f"transformers {transformers.__version__} {name}"]
+    stated = release.model.architectures
     if inferred:
         notes.append(f"chosen by the name of the architecture (model_type {release.model.model_type!r} is unknown)")
     elif stated and name not in stated:
         notes.append(f"the release names {', '.join(stated)}")
+    return "; ".join([*notes, *_notes(release, model)])
+
+
+def _notes(release: Release, model: torch.nn.Module) -> Iterator[str]:
+    """What differs from the release."""
+    declared, stored = parameters(model), release.model.parameters
     if _quantised(release.config):
-        notes.append("quantisation left out: the unquantised architecture was traced")
-    if differs:
-        notes.append(f"declares {declared:,} parameters, the files hold {stored:,}")
-    return "; ".join(notes)
+        yield "quantisation left out: the unquantised architecture was traced"
+    if _differs(declared, stored):
+        yield f"declares {declared:,} parameters, the files hold {stored:,}"
+
+
+def _differs(declared: int, stored: int) -> bool:
+    return stored > 0 and abs(declared - stored) > TOLERANCE * stored
 
 
 def _quantised(config: dict[str, Any]) -> bool:

@@ -1,5 +1,5 @@
-"""Which config keys the library's own code reads: every read is written down while the model is built on the meta
-device and while one prefill runs through it.
+"""Which config keys the library's own code, or that of the release, reads: every read is written down while the model
+is built on the meta device and while one prefill runs through it.
 
 A read counts when the library's model code makes it, or the model's own configuration class while it derives other keys
 from it. What only copies, prints or validates a whole config reads every key, and says nothing.
@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from dayzero.data.operators import operators
 from dayzero.data.vocabulary import vocabulary
+from dayzero.runtime.isolation import Limits
 from dayzero.schema import Release
 from dayzero.schema.consumption import Consumption
 from dayzero.schema.coverage import Coverage
 
+from . import child
 from .destinations import destinations, need_libraries
 
 if TYPE_CHECKING:
@@ -40,27 +42,33 @@ Reads = dict[tuple[type, str], dict[str, None]]
 """(class of the config, key) -> places, in the order of the first read."""
 
 
-def consumption(release: Release) -> Consumption:
-    """Which keys are read. Nothing of the release's own code runs.
+def consumption(release: Release, *, trust: Limits | None = None) -> Consumption:
+    """Which keys are read. The release's own code runs as in `trace`.
 
     Raises NotPossible without torch, or without a class for the model.
     """
-    return _consumed(release)[0]
+    need_libraries()
+    if trust is not None and child.brings_code(release):
+        return child.ledgers_confined(release, trust)[0]
+    return _consumed(release, own=False)[0]
 
 
-def ledgers(release: Release) -> tuple[Consumption, Coverage | None]:
-    """Which keys are read, and where the tensors go in the same model; without tensors None. Raises like
-    `consumption`."""
-    consumed, built = _consumed(release)
+def ledgers(release: Release, *, trust: Limits | None = None, own: bool = False
+            ) -> tuple[Consumption, Coverage | None]:
+    """Which keys are read, and where the tensors go in the same model; without tensors None. The release's own code
+    runs as in `trace`. Raises like `consumption`."""
+    need_libraries()
+    if trust is not None and child.brings_code(release):
+        return child.ledgers_confined(release, trust)
+    consumed, built = _consumed(release, own)
     return consumed, destinations(release, built) if release.tensors.count else None
 
 
-def _consumed(release: Release) -> tuple[Consumption, Built]:
-    need_libraries()
+def _consumed(release: Release, own: bool) -> tuple[Consumption, Built]:
     from . import construct
 
-    with construct.quiet(), recording() as reads:
-        built = construct.build(release)
+    with construct.quiet(), recording(Path(release.root) if own and release.root else None) as reads:
+        built = construct.build(release, own=own)
         incomplete = _forward(release, built.model)
         found = Consumption(source=built.source.partition(";")[0], reads=_by_key(reads, built.model),
                             incomplete=incomplete)
@@ -68,17 +76,18 @@ def _consumed(release: Release) -> tuple[Consumption, Built]:
 
 
 @contextlib.contextmanager
-def recording() -> Iterator[Reads]:
-    """Every read of a key of any config of the library while it lasts."""
+def recording(root: Path | None = None) -> Iterator[Reads]:
+    """Every read of a key of any config of the library while it lasts; by the library's own code and by that below
+    `root`."""
     from transformers import PreTrainedConfig
 
     reads: Reads = defaultdict(dict)
     plain = PreTrainedConfig.__getattribute__
-    root = Path(sys.modules["transformers"].__path__[0]).as_posix()
+    roots = [Path(sys.modules["transformers"].__path__[0]).as_posix(), *([root.as_posix()] if root else [])]
 
     def watched(self: Any, key: str) -> Any:
         if not key.startswith("_"):
-            place = _place(sys._getframe(1), root)
+            place = _place(sys._getframe(1), roots)
             if place:
                 reads[type(self), key][place] = None
         return plain(self, key)
@@ -90,11 +99,11 @@ def recording() -> Iterator[Reads]:
         PreTrainedConfig.__getattribute__ = plain
 
 
-def _place(frame: FrameType, root: str) -> str:
+def _place(frame: FrameType, roots: list[str]) -> str:
     """`file:line` of the code that asks; empty: what it does with the key says nothing."""
     code = frame.f_code
     folder, _, name = code.co_filename.replace("\\", "/").rpartition("/")
-    if not folder.startswith(root) or name in MACHINERY:
+    if not any(folder == root or folder.startswith(f"{root}/") for root in roots) or name in MACHINERY:
         return ""
     if code.co_name in MOVES or code.co_name.lstrip("_").startswith("validate"):
         return ""

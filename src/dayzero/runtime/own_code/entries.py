@@ -1,0 +1,47 @@
+"""Which classes of a release's own files a library is to load: its auto_map, read as text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from dayzero.schema import Release
+
+CONFIG = "AutoConfig"
+MODELS = ("AutoModelForCausalLM", "AutoModelForImageTextToText", "AutoModelForVision2Seq", "AutoModelForMultimodalLM",
+          "AutoModelForSeq2SeqLM", "AutoModel")  # fmt: skip
+"""Keys of an auto_map that name a whole model, the one for generating text first."""
+
+
+class Entries(NamedTuple):
+    """Classes as `module.Class`, modules being files at the top of the release; empty: it names none."""
+
+    config: str
+    """Of the configuration; without one the library's is used."""
+    model: str
+    """Of the model."""
+
+
+def entries(release: Release) -> Entries | None:
+    """What the auto_map names. None when it names no model, or files that are not here."""
+    table = release.config.get("auto_map")
+    if release.root is None or not isinstance(table, Mapping):
+        return None
+    named = {str(key): _local(value) for key, value in table.items()}
+    model = next((named[key] for key in MODELS if named.get(key)), "")
+    config = named.get(CONFIG, "")
+    files = [_file(release.root, name) for name in (model, config) if name]
+    return Entries(config, model) if model and all(path.is_file() for path in files) else None
+
+
+def _local(value: object) -> str:
+    """`module.Class` without the repository that may stand before it; of several the first."""
+    first = value[0] if isinstance(value, list) and value else value
+    name = first.rpartition("--")[2] if isinstance(first, str) else ""
+    parts = name.split(".")
+    return name if len(parts) > 1 and all(part.isidentifier() for part in parts) else ""
+
+
+def _file(root: str, name: str) -> Path:
+    return Path(root, *name.split(".")[:-1]).with_suffix(".py")
