@@ -2,18 +2,20 @@
 
 from .attention import attention_axes, visible_pairs
 from .cache import (
+    STATE_ITEM,
     cache_bytes_per_token,
     conv_history_bytes,
     recurrent_state_bytes,
     state_bytes_per_sequence,
 )
+from .cost import Cost, axes_of, cost
 from .definition import OPERATORS, Axes, OpDefinition, TensorSpec
 from .experts import distinct_experts
 from .latent_attention import latent_axes
-from .linear_attention import linear_axes
+from .linear_attention import CHUNK, linear_axes
 
 __all__ = [
-    "OPERATORS", "Axes", "OpDefinition", "TensorSpec", "attention_axes", "cache_bytes_per_token", "conv_history_bytes",
-    "distinct_experts", "latent_axes", "linear_axes", "recurrent_state_bytes", "state_bytes_per_sequence",
-    "visible_pairs",
+    "CHUNK", "OPERATORS", "STATE_ITEM", "Axes", "Cost", "OpDefinition", "TensorSpec", "attention_axes", "axes_of",
+    "cache_bytes_per_token", "conv_history_bytes", "cost", "distinct_experts", "latent_axes", "linear_axes",
+    "recurrent_state_bytes", "state_bytes_per_sequence", "visible_pairs",
 ]  # fmt: skip

@@ -57,6 +57,6 @@ def moved(*tensors: TensorSpec) -> Count:
 
 OPERATORS: Registry[OpDefinition] = Registry("operator")
 for _name in ("linear", "embedding", "attention", "latent_attention", "linear_attention", "experts", "router", "norm",
-              "elementwise", "rotary", "copy", "mask", "indexer", "convolution", "matmul", "sampling",
-              "gated_linear_attention", "state_space"):
+              "elementwise", "merged_attention", "rotary", "copy", "mask", "indexer", "convolution", "matmul",
+              "sampling", "gated_linear_attention", "state_space"):
     OPERATORS.add(_name, f"dayzero.ops.{_name}:DEFINITION")

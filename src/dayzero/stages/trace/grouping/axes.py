@@ -1,0 +1,130 @@
+"""The axes of an operation, read off the shapes of its calls; what shapes do not tell is from the ModelSpec."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import NamedTuple
+
+from dayzero.data.operators import Operators
+from dayzero.schema import Attention, FeedForward, ModelSpec
+from dayzero.stages.trace.captured import Call, Captured
+from dayzero.stages.trace.kinds import plain
+
+from . import attention, pointwise, products
+from .group import Axis, Group, value
+from .structure import Key
+
+ITEM = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2, "i64": 8, "i32": 4, "i16": 2, "i8": 1, "u8": 1, "bool": 1}
+"""Bytes of a value, by the short name of its dtype."""
+Read = tuple[str, str, dict[str, Axis]]
+"""Operator, variant, axes."""
+
+
+class Around(NamedTuple):
+    """What is known about an operation besides its calls."""
+
+    batch: int
+    """Sequences of the run."""
+    tokens: int
+    """New tokens of each."""
+    context: int
+    """Tokens of each in the cache."""
+    module: str
+    """Path of the module."""
+    module_type: str
+    """Its class."""
+    in_layer: bool
+    """Whether it is in a decoder layer."""
+    attention: Attention | None
+    """The layer's attention; None: it is in no decoder layer."""
+    feed_forward: FeedForward | None
+    """The layer's feed-forward block; None: it is in no decoder layer."""
+    window: int
+    """Tokens that the model's sliding attentions see; 0: it has none."""
+    top_k: int
+    """Entries that the layer's indexer chooses for a query; 0: it has none."""
+    vocab: int
+    """Rows of the embedding."""
+    item: float
+    """Bytes of an activation."""
+    weight_item: float
+    """Bytes of a stored weight, scales included."""
+
+    @property
+    def rows(self) -> int:
+        """New tokens of all sequences."""
+        return self.batch * self.tokens
+
+
+class Reader:
+    """Turns the calls of one operation into a Group."""
+
+    def __init__(self, table: Operators, captured: Captured, types: Mapping[str, str], spec: ModelSpec) -> None:
+        self._table, self._run, self._types, self._spec = table, captured, types, spec
+        self._layers = _layers_prefix(types, len(spec.layers))
+        self._window = max((kind.window or 0 for kind in spec.attentions.values()), default=0)
+        self._chosen: dict[int | None, int] = {}
+        self._stored = {family.pattern: family.stored_bytes / family.parameters for family in spec.families
+                        if family.parameters}
+
+    def group(self, key: Key, calls: Sequence[Call]) -> Group:
+        """The operation with its axes."""
+        work = [call for call in calls if call.kind != "view"]
+        around = self._around(key, work)
+        op, variant, axes = self._read(key.op, work, around)
+        if op == "indexer":
+            self._chosen[self._layer(key.path)] = int(value(axes["top_k"]))
+        return Group(op, variant, key.path, tuple(calls), axes, _dtype(work))
+
+    def _read(self, op: str, work: Sequence[Call], around: Around) -> Read:
+        bases = [self._table.kind(plain(call.op)) for call in work]
+        readers = {
+            "linear": products.linear, "matmul": products.matmul, "experts": products.experts,
+            "router": products.router, "conv": products.convolution, "attention": attention.softmax,
+            "state": attention.state, "indexer": attention.indexer, "rotary": attention.rotary,
+            "mask": attention.mask, "norm": pointwise.norm, "embedding": pointwise.embedding,
+            "sampling": pointwise.sampling, "cache": pointwise.cache, "residual": pointwise.residual,
+        }  # fmt: skip
+        read = readers[op](work, bases, around) if op in readers else None
+        return read or pointwise.run(work, bases, around)
+
+    def _around(self, key: Key, work: Sequence[Call]) -> Around:
+        layer = self._layer(key.path)
+        spec = self._spec.layers[layer] if layer is not None else None
+        item = ITEM.get(_dtype(work[:1] if key.op == "state" else work), 2)
+        return Around(
+            self._run.batch, self._run.tokens, self._run.context, key.path, self._types.get(key.path, ""),
+            layer is not None, self._spec.attentions.get(spec.attention) if spec else None,
+            self._spec.feed_forwards.get(spec.feed_forward) if spec else None, self._window,
+            self._chosen.get(layer, 0), self._spec.vocab_size, item,
+            self._weight_item(key.path, item))
+
+    def _layer(self, path: str) -> int | None:
+        """Number of the decoder layer; None: it is in none."""
+        match = re.match(rf"{re.escape(self._layers)}\.(\d+)(\.|$)", path) if self._layers else None
+        return int(match[1]) if match and int(match[1]) < len(self._spec.layers) else None
+
+    def _weight_item(self, path: str, item: float) -> float:
+        pattern = re.sub(r"\.\d+(\.|$)", r".{L}\1", path, count=1)
+        return next((self._stored[name] for name in (f"{pattern}.weight", f"{path}.weight", f"{pattern}.{{E}}.weight")
+                     if name in self._stored), item)
+
+
+def _dtype(work: Sequence[Call]) -> str:
+    """dtype of the largest result: the activations', not that of an index or a table."""
+    floats = [call for call in work if call.outputs and not call.dtype.startswith(("i", "u", "bool"))]
+    largest = max(floats or work, key=lambda call: max(map(prod, call.outputs), default=0), default=None)
+    return largest.dtype if largest else ""
+
+
+def _layers_prefix(types: Mapping[str, str], count: int) -> str:
+    """Path of the list of decoder layers: the one with as many members as the model has layers, else the longest."""
+    members: dict[str, int] = {}
+    for path in types:
+        parent, _, name = path.rpartition(".")
+        if name.isdigit():
+            members[parent] = members.get(parent, 0) + 1
+    outer = {path: size for path, size in members.items() if not re.search(r"\.\d+(\.|$)", path)}
+    return max(outer, key=lambda path: (outer[path] == count, outer[path]), default="")
