@@ -48,10 +48,15 @@ def traced(source: str, *, revision: str | None = None, again: bool = False, cac
     return graph
 
 
+def is_saved(source: str) -> bool:
+    """Whether it is the file of a saved trace."""
+    return source.endswith(".json") and os.path.isfile(source)
+
+
 def saved_or_traced(source: str, **options: Any) -> OpGraph:
     """The graph of a saved trace (`*.json`: of `dayzero trace --json`, or of a run directory), or of a release as in
     `traced`. Raises UsageError for JSON of another kind."""
-    if not source.endswith(".json") or not os.path.isfile(source):
+    if not is_saved(source):
         return traced(source, **options)
     from dayzero.stages.read.folder import read_bounded
     from dayzero.stages.trace import from_contract

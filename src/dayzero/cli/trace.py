@@ -50,18 +50,20 @@ def trace(
         device = _device(target, progress)
         graph = _graph(release, progress, revision=revision, again=force, **options)
         other = _graph(diff, progress, again=force, **options) if diff else None
-        support = _support(graph, backend, progress) if other is None and "coverage" in views else None
+        shown = () if other is not None else views
+        support = _support(graph, backend, progress) if "coverage" in shown else None
+        breaks = _breaks(graph, release, revision, export, progress) if "breaks" in shown else None
     if other is not None:
-        from dayzero.stages.trace import compare, diff_tables
-
-        found = compare(other, graph)
-        show(lambda: found, lambda: diff_tables(found, top), as_json)
+        _show_diff(other, graph, top, as_json)
         return
-    from dayzero.stages.trace import overview, support_tables, to_contract
+    from dayzero.stages.trace import breaks_tables, overview, support_tables, to_contract
 
-    show(lambda: {**to_contract(graph, by=by, device=device, top=top), **_present(coverage=support)},
+    made = {"coverage": support, **(breaks or {})}
+    show(lambda: {**to_contract(graph, by=by, device=device, top=top),
+                  **{name: value for name, value in made.items() if value is not None}},
          lambda: Group(overview(graph, top, views=views, by=by, device=device, depth=depth),
-                       *([support_tables(support, top)] if support is not None else [])), as_json)
+                       *([support_tables(support, top)] if support is not None else []),
+                       *([breaks_tables(breaks["breaks"], breaks["export"], top)] if breaks else [])), as_json)
 
 
 def _graph(source: str, progress: Progress, **options: Any) -> OpGraph:
@@ -70,15 +72,31 @@ def _graph(source: str, progress: Progress, **options: Any) -> OpGraph:
     return saved_or_traced(source, progress=progress, **options)
 
 
+def _show_diff(before: OpGraph, after: OpGraph, top: int, as_json: bool) -> None:
+    from dayzero.stages.trace import compare, diff_tables
+
+    found = compare(before, after)
+    show(lambda: found, lambda: diff_tables(found, top), as_json)
+
+
+def _breaks(graph: OpGraph, source: str, revision: str | None, export: bool, progress: Progress) -> dict[str, Any]:
+    """What graph capture would stumble over; with `export` what it does stumble over. Of a saved trace there is no
+    source to search, and nothing to export: raises UsageError."""
+    from dayzero.stages.trace import foreseen, try_export
+    from dayzero.traced import is_saved, read_for_trace
+
+    release = None if is_saved(source) else read_for_trace(source, revision=revision, progress=progress)
+    if release is None and export:
+        raise UsageError("--export needs a release, and this is a saved trace", "give the release itself")
+    return {"breaks": foreseen(graph, release),
+            "export": try_export(graph, release, progress) if release is not None and export else None}
+
+
 def _support(graph: OpGraph, backends: list[str] | None, progress: Progress) -> tuple[Support, ...]:
     """Coverage by the backends, or by this host's."""
     from dayzero.stages.trace import operator_support
 
     return operator_support(graph, names_of(backends) or (_HOST,), progress=progress)
-
-
-def _present(**made: Any) -> dict[str, Any]:
-    return {name: value for name, value in made.items() if value is not None}
 
 
 def _views(given: list[str] | None, backends: list[str] | None, export: bool) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """Trace: the operators that a model's own code runs, seen without weights. Importing it does not import torch."""
 
+from .breaks import Break, Exported, foreseen, try_export
 from .consumption import consumption, ledgers
 from .destinations import coverage
 from .diff import Diff, compare
@@ -7,6 +8,7 @@ from .support import Support, operator_support
 from .tracer import trace
 from .views import (
     VIEWS,
+    breaks_tables,
     call_tree,
     control_flow_table,
     diff_tables,
@@ -19,6 +21,7 @@ from .views import (
     to_contract,
 )
 
-__all__ = ["VIEWS", "Diff", "Support", "call_tree", "compare", "consumption", "control_flow_table", "coverage",
-           "diff_tables", "from_contract", "hot_spots", "kind_tables", "ledgers", "operator_support", "operators_table",
-           "overview", "support_tables", "to_contract", "trace"]
+__all__ = ["VIEWS", "Break", "Diff", "Exported", "Support", "breaks_tables", "call_tree", "compare", "consumption",
+           "control_flow_table", "coverage", "diff_tables", "foreseen", "from_contract", "hot_spots", "kind_tables",
+           "ledgers", "operator_support", "operators_table", "overview", "support_tables", "to_contract", "trace",
+           "try_export"]

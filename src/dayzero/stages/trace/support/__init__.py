@@ -81,7 +81,10 @@ def _is_here(name: str, backend: Backend | None) -> bool:
 
 def _lookup(name: str, backend: Backend | None, graph: OpGraph) -> Lookup:
     own = backend.operators() if isinstance(backend, ListsOperators) else None
-    return Lookup(name, own, {each.op: each.call for each in graph.stand_ins})
+    real: dict[str, list[str]] = {}
+    for each in graph.stand_ins:
+        real.setdefault(each.op.removeprefix(f"{OURS}."), []).append(each.call)
+    return Lookup(name, own, {op: ", ".join(calls) for op, calls in real.items()})
 
 
 class Lookup:
@@ -104,7 +107,7 @@ class Lookup:
     def __call__(self, case: Case) -> Known:
         namespace, _, op = case.op.partition(".")
         if namespace == OURS:
-            real = self.stand_ins.get(op) or self.stand_ins.get(case.op)
+            real = self.stand_ins.get(op)
             return Known(status="library", how=f"stands in for {real}" if real else "stands in for a kernel library")
         if self.own is not None and case.op in self.own:
             dtypes = self.own[case.op]
