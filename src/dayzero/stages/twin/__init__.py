@@ -1,0 +1,204 @@
+"""twin: a miniature of a release, made from its config and tensor table: the same architecture, names, files and
+quantised formats, small sizes, random weights, a tokenizer. It runs where the release cannot."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Mapping
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from dayzero.data.vocabulary import vocabulary
+from dayzero.errors import NotPossible, ReleaseError, UsageError
+from dayzero.progress import SILENT, Progress
+from dayzero.schema import Release
+from dayzero.schema.twin import Shrunk, Twin
+
+from .axes import Axes
+from .config import new_ids, renamed, rewritten, spelled_otherwise, token_ids, tower_numbers
+from .facts import Facts, get, release_facts
+from .layers import Kept, choose_layers
+from .library import library_modules, library_tensors, unstated_numbers
+from .modules import Kind, Module, block_sizes, modules_of
+from .sizes import BYTES_OF_TEXT, choose, free_names
+from .tokenizer import byte_tokenizer
+from .write import INDEX, Values, file_names, refuse, staged, tensors_of, write_tensors
+
+__all__ = ["twin"]
+
+TOKENIZER_BYTES = 64 * 2**20
+"""Largest embedding with which a release's own tokenizer is kept."""
+COPIED_BYTES = 8 * 2**20
+"""Largest file that is copied as it is."""
+
+
+def twin(release: Release, out: Path | str, *, layers: int | None = None, scale: float | None = None, seed: int = 0,
+         progress: Progress = SILENT) -> Twin:
+    """Write a miniature of the release to `out`, which must not exist or be empty.
+
+    `layers`: decoder layers (default: the fewest that hold every kind); `scale`: how many times smaller the hidden size
+    is (default: about 256 wide). The same seed gives the same bytes. Raises UsageError for `out`, a scale or a number of
+    layers that cannot be; ReleaseError for tensors that are stored in a way that is not known; StoreError.
+    """
+    started, folder = time.perf_counter(), Path(out)
+    refuse(folder)
+    if not release.config or not release.model.families:
+        raise ReleaseError(f"{release.name} says nothing of its tensors", "give a release with its headers, or a card")
+    progress.update(f"reading {release.name}")
+    made = _Miniature(release, layers, scale)
+    values = Values(made.numbers, seed)
+    files = tensors_of(made.modules, values)
+    names = file_names(release, list(files))
+    with staged(folder, sum(tensor.size for each in files.values() for tensor in each)) as temporary:
+        made.write_texts(temporary)
+        total = write_tensors(temporary, files, names, values, made.index, progress)
+    return Twin(name=release.name, origin=release.origin, folder=str(folder), seed=seed, scale=made.scale,
+                numbers=made.shrunk(), layers=made.kept.layers, names=made.source, files=len(files),
+                tensors=sum(map(len, files.values())), tensor_bytes=total,
+                parameters=sum(prod(module.kind.logical(made.numbers)) for module in made.modules if module.kind.storage),
+                seconds=time.perf_counter() - started, notes=tuple(made.notes))
+
+
+class _Miniature:
+    """Everything about a twin but its values."""
+
+    def __init__(self, release: Release, layers: int | None, scale: float | None) -> None:
+        self.release = release
+        self.notes: list[str] = []
+        self.facts = release_facts(release)
+        self.kept = choose_layers(release, layers, self.facts.towers)
+        self._axes = Axes(self.facts, release.model, free_names(self.facts))
+        sample = modules_of(release, self.kept, 1, self._axes)
+        ids = token_ids(release.config)
+        blocks = block_sizes(sample)
+        self.chosen = choose(self.facts, blocks, scale, len(ids))
+        self.keeps_tokenizer = self._keeps_tokenizer()
+        if self.keeps_tokenizer:
+            self.chosen.pop("vocab_size")
+        self.numbers = self.facts.complete(self.chosen)
+        vocab = self.facts.values["vocab_size"]
+        self.ids = {one: one for one in ids} if self.keeps_tokenizer else new_ids(
+            ids, vocab, self.numbers["vocab_size"], BYTES_OF_TEXT)
+        self.id_keys = {self.ids[one]: key for one, key in ids.items() if one < vocab}
+        self.config = rewritten(release.config, self.facts, self.chosen, self.kept, self.ids, release.model)
+        self._estimated = release.model.sources.get("families", "").startswith("estimate")
+        if self._estimated:
+            self._add_keys()
+        self.source, self.modules = self._named()
+        self._note()
+
+    @property
+    def scale(self) -> float:
+        """How many times smaller the hidden size is."""
+        return self.facts.values["hidden_size"] / self.numbers["hidden_size"]
+
+    @property
+    def index(self) -> str:
+        """Name of the index."""
+        return next((file.name for file in self.release.files if file.role == "index"), INDEX)
+
+    def _keeps_tokenizer(self) -> bool:
+        """Whether the release's tokenizer is there and its vocabulary small enough beside the other sizes."""
+        there = any(file.role == "tokenizer" and file.name == "tokenizer.json" for file in self.release.files)
+        tables = 1 if self.release.model.tied_embeddings else 2
+        size = self.facts.values["vocab_size"] * self.chosen["hidden_size"] * 2 * tables
+        return there and self.release.root is not None and size <= TOKENIZER_BYTES
+
+    def _named(self) -> tuple[str, list[Module]]:
+        """Where names are from, and the modules."""
+        experts = self.numbers.get("experts", 1)
+        own = modules_of(self.release, self.kept, experts, self._axes)
+        if not self._estimated:
+            return ("headers" if self.release.tensors.files else "card"), own
+        try:
+            library, tensors = library_tensors(self.config)
+        except NotPossible as outcome:
+            self.notes.append(f"names of tensors are an estimate: {outcome.reason}")
+            return "estimate", own
+        kinds: dict[int, Kind] = {id(module.kind): module.kind for module in own}
+        return f"library: {library}", library_modules(tensors, kinds.values(), self.numbers)
+
+    def _add_keys(self) -> None:
+        """Numbers of towers that the library's class looks for under other keys than the config has."""
+        added = spelled_otherwise(unstated_numbers(self.release.config), self.facts, self.chosen, self.kept)
+        for key, value in added.items():
+            table, _, leaf = key.rpartition(".")
+            (self.config[table] if table else self.config)[leaf] = value
+        if added:
+            self.notes.append(f"keys added, which the library reads in place of the config's: {', '.join(added)}")
+
+    def _note(self) -> None:
+        if self.kept.left_out:
+            self.notes.append(f"{self.kept.left_out} kinds of layers that differ in their tensors alone are left out")
+        if self.source in ("headers", "card"):
+            self.notes += [f"{pattern}: {', '.join(map(str, sizes))} kept, nothing in the config explains it"
+                           for pattern, sizes in sorted(self._axes.kept.items())]
+        if self.release.is_incomplete:
+            self.notes.append("shards of the release are missing, and so are their tensors")
+        if self.release.model.mtp_layers == 0 and self.facts.values.get("mtp_layers", 0) > 0:
+            self.notes.append("the config states prediction layers, and nothing tells their tensors")
+
+    def shrunk(self) -> tuple[Shrunk, ...]:
+        """Every number, changed or kept."""
+        facts, found = self.facts, []
+        flags = vocabulary().config.flags
+        for name, value in facts.values.items():
+            new = self.kept.count if name == "layers" else self.numbers[name]
+            if name not in flags and (name in facts.keys or name in facts.derived):
+                found.append(Shrunk(fact=name, keys=facts.keys.get(name, ()), original=value, twin=new))
+        found += [Shrunk(fact=f"tower.{key}", keys=(key,), original=old, twin=new)
+                  for key, old, new in tower_numbers(facts, self.kept, self.release.config)]
+        return tuple(found)
+
+    def write_texts(self, folder: Path) -> None:
+        """Config, code, tokenizer and what else lies beside the weights."""
+        names = vocabulary().config.files
+        config = next((file.name for name in names for file in self.release.files if file.name == name), names[0])
+        _write_json(folder / config, self.config)
+        for file in self.release.files:
+            if file.name != config and self.release.root is not None and not (folder / file.name).exists():
+                self._copy(Path(self.release.root, file.name), folder / file.name, file.role)
+        text = self._text_config()
+        if not self.keeps_tokenizer:
+            for name, content in byte_tokenizer(self.id_keys, text, self.release.model.max_positions).items():
+                (folder / name).write_text(content + "\n")
+        generation = folder / "generation_config.json"
+        if not generation.exists():
+            wanted = ("bos_token_id", "eos_token_id", "pad_token_id")
+            _write_json(generation, {key: text[key] for key in wanted if text.get(key) is not None})
+
+    def _text_config(self) -> dict[str, Any]:
+        """The config's keys of the language model over those of the whole."""
+        inner: dict[str, Any] = next((table for word in vocabulary().config.text
+                                      if isinstance(table := get(self.config, word), dict)), {})
+        return self.config | {key: value for key, value in inner.items() if value is not None}
+
+    def _copy(self, source: Path, target: Path, role: str) -> None:
+        """Code and texts as they are; JSON with the twin's token ids and layers."""
+        wanted = role in ("code", "config", "other") or (role == "tokenizer" and self.keeps_tokenizer)
+        if not wanted or source.stat().st_size > COPIED_BYTES or source.name.startswith("dayzero-"):
+            return
+        target.parent.mkdir(parents=True, exist_ok=True)
+        content = _json_of(source) if source.suffix == ".json" and role != "tokenizer" else None
+        if isinstance(content, dict):
+            _write_json(target, renamed(content, self.kept, self.ids))
+        else:
+            shutil.copyfile(source, target)
+
+
+def _json_of(path: Path) -> object:
+    """The content of a JSON file; None when it is none."""
+    try:
+        return msgspec.json.decode(path.read_bytes())
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def _write_json(path: Path, value: Mapping[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n")

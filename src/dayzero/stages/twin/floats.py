@@ -1,0 +1,121 @@
+"""Narrow floats without torch: bf16, 8-bit and 4-bit floats and powers of two as the bytes that files hold."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, np.dtype[Any]]
+FP4_LEVELS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+"""Magnitudes of the eight codes of a 4-bit float (OCP MX 1.0, E2M1)."""
+E4M3_MAX, E5M2_MAX, E4M3FNUZ_MAX, FP4_MAX = 448.0, 57344.0, 240.0, 6.0
+LARGEST = {"F8_E4M3": E4M3_MAX, "F8_E5M2": E5M2_MAX, "F8_E4M3FNUZ": E4M3FNUZ_MAX, "F8_E5M2FNUZ": E5M2_MAX}
+"""Largest number of the 8-bit floats, by safetensors dtype."""
+_FORMATS = {"F8_E4M3": (3, 7), "F8_E5M2": (2, 15), "F8_E4M3FNUZ": (3, 8), "F8_E5M2FNUZ": (2, 16)}
+"""(bits of the mantissa, bias of the exponent)"""
+
+
+def to_bf16(values: Array) -> Array:
+    """bf16 as uint16, rounded to the nearest, ties to even."""
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+
+
+def from_bf16(codes: Array) -> Array:
+    """float32 of uint16."""
+    return (codes.astype(np.uint32) << 16).view(np.float32)
+
+
+@cache
+def decoded(dtype: str) -> Array:
+    """float32 of the 256 codes of an 8-bit float; NaN where a code is none."""
+    mantissa, bias = _FORMATS[dtype]
+    codes = np.arange(256)
+    exponent, fraction = (codes & 0x7F) >> mantissa, codes & ((1 << mantissa) - 1)
+    scale = 2.0 ** -mantissa
+    value = np.where(exponent > 0, (1 + fraction * scale) * 2.0 ** (exponent - bias), fraction * scale * 2.0 ** (1 - bias))
+    value = np.where(codes & 0x80, -value, value)
+    value[np.abs(value) > LARGEST[dtype]] = np.nan
+    if dtype.endswith("FNUZ"):
+        value[0x80] = np.nan
+    return value.astype(np.float32)
+
+
+@cache
+def _codes(dtype: str) -> Array:
+    """Code of the nearest 8-bit float for each of the 65,536 half floats; what is too large is the largest."""
+    half = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
+    known = decoded(dtype)[:128]
+    order = np.argsort(np.where(np.isnan(known), np.inf, known), kind="stable")[:np.sum(~np.isnan(known))]
+    nearest = order[_nearest(np.nan_to_num(np.abs(half), nan=0.0, posinf=6.5e4), known[order])]
+    negative = np.signbit(half) & (nearest > 0)
+    return (nearest + 128 * negative).astype(np.uint8)
+
+
+def _nearest(values: Array, levels: Array) -> Array:
+    """Index of the nearest of rising levels; in the middle the even one."""
+    after = np.clip(np.searchsorted(levels, values), 1, len(levels) - 1)
+    below, above = values - levels[after - 1], levels[after] - values
+    return np.where((below < above) | ((below == above) & (after % 2 == 1)), after - 1, after)
+
+
+def to_fp8(values: Array, dtype: str) -> Array:
+    """Codes of an 8-bit float as uint8. `values` lie in its range and may be rounded to half floats first."""
+    largest = LARGEST[dtype]
+    return _codes(dtype)[np.clip(values, -largest, largest).astype(np.float16).view(np.uint16)]
+
+
+@cache
+def _fp4_codes() -> Array:
+    half = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
+    nearest = _nearest(np.nan_to_num(np.abs(half), nan=0.0, posinf=6.5e4), np.array(FP4_LEVELS, np.float32))
+    return (nearest + 8 * (np.signbit(half) & (nearest > 0))).astype(np.uint8)
+
+
+def to_fp4(values: Array) -> Array:
+    """Codes 0 to 15 of a 4-bit float as uint8; what is too large is 6."""
+    return _fp4_codes()[np.clip(values, -FP4_MAX, FP4_MAX).astype(np.float16).view(np.uint16)]
+
+
+def from_fp4(codes: Array) -> Array:
+    """float32 of codes 0 to 15."""
+    levels = np.array(FP4_LEVELS, np.float32)
+    return np.concatenate([levels, -levels])[codes]
+
+
+def to_power(values: Array) -> Array:
+    """The largest power of two that is at most each positive value, as the exponent + 127 in uint8."""
+    return np.clip(np.floor(np.log2(np.maximum(values, 2.0**-126))) + 127, 0, 254).astype(np.uint8)
+
+
+def from_power(codes: Array) -> Array:
+    """float32 of exponents + 127."""
+    return np.exp2(codes.astype(np.float32) - 127)
+
+
+def to_plain(values: Array, dtype: str) -> Array:
+    """Values in a dtype of the safetensors format that holds one number in each element. Raises KeyError for others."""
+    if dtype == "BF16":
+        return to_bf16(values)
+    if dtype in LARGEST:
+        return to_fp8(values, dtype)
+    if dtype == "F8_E8M0":
+        return to_power(values)
+    return np.ascontiguousarray(values).astype(PLAIN[dtype])
+
+
+def from_plain(codes: Array, dtype: str) -> Array:
+    """float32 of what `to_plain` made."""
+    if dtype == "BF16":
+        return from_bf16(codes)
+    if dtype in LARGEST:
+        return decoded(dtype)[codes]
+    return from_power(codes) if dtype == "F8_E8M0" else codes.astype(np.float32)
+
+
+PLAIN = {"F16": np.float16, "F32": np.float32, "F64": np.float64, "I64": np.int64, "I32": np.int32, "I16": np.int16,
+         "I8": np.int8, "U8": np.uint8, "U16": np.uint16, "U32": np.uint32, "U64": np.uint64, "BOOL": np.bool_,
+         "C64": np.complex64}  # fmt: skip
+"""numpy types of the dtypes that numpy has."""

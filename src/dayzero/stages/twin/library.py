@@ -1,0 +1,179 @@
+"""Tensors as the library's class for a config names them in files: for a twin of a release that has only a config.
+
+The class is built on the meta device with the twin's config, and the library's own way back from parameters to names in
+files is asked. Quantised are the matrices that the config's statement makes so. Needs torch and transformers.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import warnings
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
+from typing import Any
+
+from dayzero.data.vocabulary import spellings, vocabulary
+from dayzero.errors import NotPossible
+
+from .modules import Kind, Module, form_of
+from .storage import WEIGHTS, Part, Storage
+
+DTYPES = {"bfloat16": "BF16", "float16": "F16", "float32": "F32", "float64": "F64", "int64": "I64", "int32": "I32",
+          "bool": "BOOL"}  # fmt: skip
+_LEFT_OUT = ("quantization_config", "auto_map", "_name_or_path")
+_FOLDED = ("_blocks", "_scales")
+_GROUP = 32
+"""Values that share a scale in the MX format."""
+Named = tuple[str, tuple[int, ...], str]
+"""(name, shape, dtype)"""
+
+
+def library_tensors(config: Mapping[str, Any]) -> tuple[str, list[Named]]:
+    """(class, tensors in files). Raises NotPossible without the library or a class for the config."""
+    for package in ("torch", "transformers"):
+        if importlib.util.find_spec(package) is None:
+            raise NotPossible(f"{package} is not installed", "pip install 'dayzero[torch]'")
+    from dayzero.runtime.library import LIBRARY_ERRORS, cause
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return _built(_plain(config))
+        except LIBRARY_ERRORS as error:
+            raise NotPossible(f"the library cannot build it: {cause(error)}", "") from None
+
+
+def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Without quantisation, code of its own and choices of kernels."""
+    return {key: _plain(value) if isinstance(value, dict) and key.endswith("_config") else value
+            for key, value in config.items() if key not in _LEFT_OUT and not key.endswith("attn_implementation")}
+
+
+def unstated_numbers(config: Mapping[str, Any]) -> dict[str, int]:
+    """Integers of the library's config that the release's does not state, by dotted key: defaults of its class, in
+    tables that describe towers and beside them. Empty without the library or a class."""
+    if any(importlib.util.find_spec(package) is None for package in ("torch", "transformers")):
+        return {}
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    from dayzero.runtime.library import LIBRARY_ERRORS
+
+    model_type = str(config.get("model_type", ""))
+    if model_type not in CONFIG_MAPPING:
+        return {}
+    try:
+        whole = CONFIG_MAPPING[model_type].from_dict(_plain(config)).to_dict()
+    except LIBRARY_ERRORS:
+        return {}
+    tables = [key for key in vocabulary().config.towers if isinstance(whole.get(key), dict)]
+    found = {key: value for key, value in whole.items() if key not in config}
+    for table in tables:
+        own = config.get(table)
+        found |= {f"{table}.{key}": value for key, value in whole[table].items() if isinstance(own, dict) and key not in own}
+    return {key: value for key, value in found.items() if type(value) is int}
+
+
+def _built(config: dict[str, Any]) -> tuple[str, list[Named]]:
+    import torch
+    from transformers.core_model_loading import revert_weight_conversion
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    from dayzero.runtime.library import auto_class
+
+    model_type = str(config.get("model_type", ""))
+    if model_type not in CONFIG_MAPPING:
+        raise NotPossible(f"the library knows no model type {model_type!r}", "")
+    config_class = CONFIG_MAPPING[model_type]
+    auto = auto_class(config_class)
+    if auto is None:
+        raise NotPossible(f"the library has no text model of type {model_type!r}", "")
+    made = config_class.from_dict(config)
+    stated = made.get_text_config().dtype or getattr(made, "dtype", None)
+    with torch.device("meta"):
+        model = auto.from_config(made, dtype=stated if isinstance(stated, torch.dtype) else torch.bfloat16)
+    tied = set(getattr(model, "all_tied_weights_keys", None) or ())
+    state = {name: value for name, value in model.state_dict().items() if name not in tied}
+    kept = _decoder_names(model, revert_weight_conversion(model, state))
+    return type(model).__name__, [(name, tuple(value.shape), DTYPES[str(value.dtype).removeprefix("torch.")])
+                                  for name, value in kept.items()]
+
+
+def _decoder_names(model: Any, named: Mapping[str, Any]) -> dict[str, Any]:
+    """Rules for the names of a tower can hit the decoder's on the way back. Where the name that the code itself has for
+    its layers is understood as well, it is taken."""
+    from transformers.conversion_mapping import get_model_conversion_mapping
+    from transformers.core_model_loading import WeightConverter, WeightRenaming, rename_source_key
+
+    mapping, state = get_model_conversion_mapping(model), model.state_dict()
+    renamings = [one for one in mapping if isinstance(one, WeightRenaming)]
+    converters = [one for one in mapping if isinstance(one, WeightConverter)]
+
+    def target(name: str) -> str:
+        return str(rename_source_key(name, renamings, converters, model.base_model_prefix, state)[0])
+
+    words = {name.split(".0.")[0].rpartition(".")[2] for name in state if ".0." in name and "layers.0." in name}
+    made = {}
+    for name, value in named.items():
+        other = name.replace(".blocks.", ".layers.", 1) if "layers" in words else name
+        better = other != name and not name.startswith(("vision", "visual", "model.v")) and target(other) == target(name)
+        made[other if better else name] = value
+    return made
+
+
+def library_modules(tensors: Iterable[Named], like: Iterable[Kind], numbers: Mapping[str, int]) -> list[Module]:
+    """Modules of those tensors, quantised like the kinds of the same role that an estimate has."""
+    kinds = [kind for kind in like if kind.storage is not None]
+    turned = _turned(tensors := list(tensors), numbers)
+    modules: dict[str, dict[str, Named]] = {}
+    for tensor in tensors:
+        module = form_of(tensor[0])[1]
+        modules.setdefault(module, {})[tensor[0][len(module):]] = tensor
+    return [_module(name, parts, kinds, turned) for name, parts in modules.items()]
+
+
+def _turned(tensors: list[Named], numbers: Mapping[str, int]) -> bool:
+    """Whether stacked experts are [experts, in, out]."""
+    wide = next((shape for name, shape, _ in tensors if len(shape) == 3 and "experts" in name and "up" in name), None)
+    inner = numbers.get("expert_input", 0)
+    return wide is not None and wide[1] == inner and wide[2] != inner
+
+
+def _module(name: str, parts: Mapping[str, Named], kinds: list[Kind], turned: bool) -> Module:
+    end = next((end for end, tensor in parts.items() if form_of(tensor[0])[0] in WEIGHTS), None)
+    kind = _kind_like(name, kinds) if end is not None else None
+    role = kind.role if kind else "experts.other" if "experts" in name.split(".") else "other"
+    others = {other: tensor for other, tensor in parts.items() if other != end}
+    stored, axes = None, ()
+    if end is not None:
+        _, shape, dtype = parts[end]
+        axes, stored = shape, Storage({end: Part("weight", dtype, shape)}, end, dtype.lower(), 1)
+        quantised = kind.storage if kind and kind.storage and len(kind.storage.parts) > 1 else None
+        if quantised is not None and len(shape) == 2:
+            stored = quantised
+        elif quantised is not None and len(shape) == 3 and quantised.scheme == "mxfp4":
+            stored, end = _folded(), ""
+            axes = (shape[0], shape[2], shape[1]) if turned else shape
+    made = {**(stored.parts if stored else {}), **{one: Part("bias", dtype, shape) for one, (_, shape, dtype) in others.items()}}
+    return Module(Kind(name, role, made, stored, axes, {one: tensor[1] for one, tensor in others.items()},
+                       turned and stored is not None and not stored.folded), name)
+
+
+def _folded() -> Storage:
+    """Stacked experts in the MX format: [experts, out, groups, bytes] and their scales."""
+    blocks, scales = Part("packed", "U8", (1, 1, 1, _GROUP // 2)), Part("scale", "U8", (1, 1, 1))
+    return Storage(dict(zip(_FOLDED, (blocks, scales), strict=True)), _FOLDED[0], "mxfp4", 2, folded=True,
+                   block=(1, 1, _GROUP))
+
+
+def _kind_like(name: str, kinds: list[Kind]) -> Kind | None:
+    """The estimate's kind that plays the role of a module."""
+    words = name.split(".")
+    places = {"experts": "experts" in words, "shared_experts": any("shared_expert" in word for word in words)}
+    for kind in kinds:
+        place = kind.role.split(".")[0]
+        same = all((place == one) == here for one, here in places.items()) and not kind.role.startswith("vision")
+        if same and (place not in ("mlp",) or "mlp" in words or "feed_forward" in words):
+            roles = [kind.role, f"{place}.gate_up"] if place == "experts" else [kind.role]
+            if any(fnmatchcase(words[-1], word) for role in roles for word in spellings(role)):
+                return kind
+    return None
