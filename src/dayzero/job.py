@@ -9,12 +9,15 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dayzero.errors import NotPossible, StageError, StoreError
 from dayzero.progress import SILENT, Progress
 from dayzero.schema import Layout, digest
 from dayzero.schema.store import Artifact, RunDirectory, Status, refuse_link
+
+if TYPE_CHECKING:
+    from dayzero.runtime.isolation import Limits
 
 T = TypeVar("T")
 
@@ -37,6 +40,8 @@ class Options:
     """Preflight reads the values of small tensors too."""
     declared: bool = True
     """Preflight compares the tensors with the model that the library builds, if it can build it here."""
+    trust: Limits | None = None
+    """Limits under which code that the release brings along may run, confined; None: it does not run."""
     select: tuple[str, ...] = ()
     """Rules of preflight, by name or by prefix; empty: all."""
     ignore: tuple[str, ...] = ()

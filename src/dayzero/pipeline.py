@@ -16,11 +16,11 @@ import platform
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dayzero import __version__
 from dayzero.data.vocabulary import vocabulary
-from dayzero.errors import DayzeroError, NotPossible, ReleaseError, UsageError, did_you_mean
+from dayzero.errors import DayzeroError, NotPossible, ReleaseError, StageError, UsageError, did_you_mean
 from dayzero.job import Job, Options, Stage, make_stage, up_to_date
 from dayzero.progress import SILENT, Progress
 from dayzero.resolve import check_target, read_engine, read_target, resolve_target
@@ -41,6 +41,9 @@ from dayzero.schema.consumption import Consumption
 from dayzero.schema.coverage import Coverage
 from dayzero.schema.store import RunDirectory, write_atomic, write_bundle
 
+if TYPE_CHECKING:
+    from dayzero.runtime.isolation import Limits
+
 
 def _target(job: Job) -> Target:
     from dayzero.backends import measure_host
@@ -59,20 +62,22 @@ def _preflight(job: Job) -> Findings:
     from dayzero.stages.preflight import preflight
 
     release = job.need("read", Release)
-    consumed, declared = _ledgers(release) if job.options.declared else (None, None)
+    consumed, declared = _ledgers(release, job.options.trust) if job.options.declared else (None, None)
     return preflight(release, job.need("target", Target), values=job.options.values, declared=declared,
                      consumed=consumed, select=job.options.select, ignore=job.options.ignore)
 
 
-def _ledgers(release: Release) -> tuple[Consumption, Coverage | None]:
-    """What the library's code reads of the config, and where the tensors go in its model; or why that is not known."""
+def _ledgers(release: Release, trust: Limits | None) -> tuple[Consumption, Coverage | None]:
+    """What the library's code, or the trusted one of the release, reads of the config, and where the tensors go in its
+    model; or why that is not known."""
     from dayzero.stages.trace import ledgers
 
     try:
-        return ledgers(release)
-    except NotPossible as outcome:
-        coverage = Coverage(impossible=outcome.reason) if release.tensors.count else None
-        return Consumption(impossible=outcome.reason), coverage
+        return ledgers(release, trust=trust)
+    except (NotPossible, StageError) as outcome:
+        reason = outcome.reason if isinstance(outcome, NotPossible) else outcome.message
+        coverage = Coverage(impossible=reason) if release.tensors.count else None
+        return Consumption(impossible=reason), coverage
 
 
 def _trace(job: Job) -> OpGraph:
@@ -80,7 +85,7 @@ def _trace(job: Job) -> OpGraph:
 
     release, workload = job.need("read", Release), job.need("target", Target).workload
     return trace(release, batch=job.options.batch, tokens=job.options.tokens or workload.input_tokens,
-                 context=job.options.context or workload.input_tokens, progress=job.progress)
+                 context=job.options.context or workload.input_tokens, trust=job.options.trust, progress=job.progress)
 
 
 def _plan(job: Job) -> Plan:
@@ -173,9 +178,9 @@ STAGES: tuple[Stage, ...] = (
     Stage(number=1, name="read", noun=Release, make=_read, identity=_read_identity),
     Stage(number=0, name="target", noun=Target, make=_target, identity=_target_identity),
     Stage(number=2, name="preflight", noun=Findings, make=_preflight, needs=("read", "target"),
-          options=("values", "declared"), identity=_preflight_identity),
+          options=("values", "declared", "trust"), identity=_preflight_identity),
     Stage(number=3, name="trace", noun=OpGraph, make=_trace, needs=("read", "target"),
-          options=("batch", "tokens", "context")),
+          options=("batch", "tokens", "context", "trust")),
     Stage(number=5, name="plan", noun=Plan, make=_plan, needs=("read", "target"), uses=("trace",), options=("top",)),
     Stage(number=6, name="run", noun=RunRecord, make=_run, needs=("read", "preflight", "plan", "target"),
           options=("layouts", "prompts", "max_new_tokens", "seed"), beside="6-run"),

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from dayzero.job import Job, Options
     from dayzero.progress import Progress
+    from dayzero.runtime.isolation import Limits
     from dayzero.schema import Layout
     from dayzero.schema import Release as ReleaseRead
 
@@ -37,6 +38,12 @@ Reference = Annotated[str | None, typer.Option("--reference", help="Release to c
 MetadataOnly = Annotated[bool, typer.Option("--metadata-only", help="From a hub: headers, no weights.")]
 Revision = Annotated[str | None, typer.Option("--revision", help="Revision of a hub id.")]
 Layouts = Annotated[list[str] | None, typer.Option("--layout", help="Layout to run, like tp=2,pp=1; repeatable.")]
+Trust = Annotated[bool, typer.Option(
+    "--trust-remote-code", help="Run the release's own code: no network, own folder, limits.")]
+CodeSeconds = Annotated[float, typer.Option("--code-seconds", min=1, help="Seconds that code may take.")]
+CodeMemory = Annotated[float, typer.Option("--code-memory", min=0.25, help="GiB that code may take.")]
+SECONDS, MEMORY = 900.0, 12.0
+"""What the release's own code may take by default."""
 
 T = TypeVar("T")
 _ONE_A_LINE = "give a text file with one prompt a line"
@@ -48,6 +55,18 @@ def options_of(**chosen: Any) -> Options:
     from dayzero.job import Options
 
     return Options(**{name: value for name, value in chosen.items() if value is not None})
+
+
+def trust_of(trust: bool, seconds: float = SECONDS, memory: float = MEMORY) -> Limits | None:
+    """The limits of the release's own code (`memory` in GiB); None where it is not to run. Raises UsageError for
+    limits of what does not run."""
+    if not trust:
+        if (seconds, memory) != (SECONDS, MEMORY):
+            raise UsageError("--code-seconds and --code-memory limit code that does not run", "add --trust-remote-code")
+        return None
+    from dayzero.runtime.isolation import Limits
+
+    return Limits(seconds=seconds, memory=int(memory * 2**30))
 
 
 def prompts_of(given: list[str] | None, file: Path | None) -> tuple[str, ...] | None:
@@ -157,14 +176,14 @@ def print_rule(name: str, as_json: bool) -> None:
                       for rule in rules() if rule.name == name), lambda: page, as_json)
 
 
-def print_keys(release: ReleaseRead, target: Path | None, declared: bool, as_json: bool) -> None:
-    """The ledger of config keys; `declared`: with what the library's code reads. Raises TargetError, and NotPossible
-    where the library has no class for the model."""
+def print_keys(release: ReleaseRead, target: Path | None, declared: bool, trust: Limits | None, as_json: bool) -> None:
+    """The ledger of config keys; `declared`: with what the library's code reads, or under `trust` the release's own.
+    Raises TargetError, and NotPossible where there is no class for the model."""
     from dayzero.resolve import read_engine
     from dayzero.stages.preflight import config_ledger, ledger_table
     from dayzero.stages.trace import consumption
 
-    consumed = consumption(release) if declared else None
+    consumed = consumption(release, trust=trust) if declared else None
     engine = read_engine(target) if target else None
     entries = config_ledger(release, engine, consumed)
     library = {"library": {"source": consumed.source, "incomplete": consumed.incomplete}} if consumed else {}

@@ -12,9 +12,13 @@ from dayzero.errors import UsageError
 
 from .app import app
 from .options import (
+    MEMORY,
     RELEASE_HELP,
+    SECONDS,
     TARGET_HELP,
     AsJson,
+    CodeMemory,
+    CodeSeconds,
     Force,
     Layouts,
     MetadataOnly,
@@ -27,6 +31,7 @@ from .options import (
     Runs,
     Seed,
     Target,
+    Trust,
     advanced,
     console,
     drawn_progress,
@@ -41,6 +46,7 @@ from .options import (
     prompts_of,
     required,
     show,
+    trust_of,
     write_json,
 )
 from .outputs import refuse_output
@@ -53,15 +59,16 @@ def adapt(
     only: Annotated[str | None, typer.Option("--only", help="Make only this stage again.")] = None,
     force: Force = False, layout: Layouts = None, prompt: Prompts = None, prompts: PromptFile = None,
     max_new_tokens: NewTokens = 32, seed: Seed = 0, reference: Reference = None,
-    metadata_only: MetadataOnly = False, revision: Revision = None,
-    as_json: AsJson = False,
+    metadata_only: MetadataOnly = False, revision: Revision = None, trust_remote_code: Trust = False,
+    code_seconds: CodeSeconds = SECONDS, code_memory: CodeMemory = MEMORY, as_json: AsJson = False,
 ) -> None:
     """All stages: read, preflight, trace, plan, run, check, emit, report."""
     from dayzero.pipeline import failed, report_path, results
     from dayzero.stages.report import summary, unproven
 
     options = options_of(layouts=layouts_of(layout), prompts=prompts_of(prompt, prompts), max_new_tokens=max_new_tokens,
-                       seed=seed, reference=reference, metadata_only=metadata_only, revision=revision)
+                       seed=seed, reference=reference, metadata_only=metadata_only, revision=revision,
+                       trust=trust_of(trust_remote_code, code_seconds, code_memory))
     job = advanced(release, target, runs, options, from_stage=from_stage, only=only, force=force)
     outcome, why = results(job), failed(results(job))
     left = unproven(outcome)
@@ -80,6 +87,7 @@ def read(
     keys: Annotated[bool, typer.Option("--keys", help="Where each config key that changes results is read.")] = False,
     target: Annotated[Path | None, typer.Option("--target", "-t", help="With --keys: whose engine reads them.")] = None,
     declared: Annotated[bool, typer.Option("--declared", help="With --keys: what transformers' model reads.")] = False,
+    trust_remote_code: Trust = False, code_seconds: CodeSeconds = SECONDS, code_memory: CodeMemory = MEMORY,
     as_json: AsJson = False,
 ) -> None:
     """What the release's files say: tensors, layers, parameters, quantisation."""
@@ -90,10 +98,13 @@ def read(
         raise UsageError("--target says whose engine reads the keys, and none are asked for", "add --keys")
     if declared and not keys:
         raise UsageError("--declared says whose code reads the keys, and none are asked for", "add --keys")
+    if trust_remote_code and not declared:
+        raise UsageError("--trust-remote-code says whose code reads the keys, and that is not asked", "add --declared")
+    trust = trust_of(trust_remote_code, code_seconds, code_memory)
     with drawn_progress() as progress:
         found = read_release(release, revision=revision, metadata_only=metadata_only, progress=progress)
     if keys:
-        print_keys(found, target, declared, as_json)
+        print_keys(found, target, declared, trust, as_json)
         return
     show(lambda: {"name": found.name, "origin": found.origin, "has_weights": found.has_weights,
                    "tensors": found.tensors.count, "model": found.model},
@@ -107,6 +118,7 @@ def preflight(
     metadata_only: MetadataOnly = False, revision: Revision = None, runs: Runs = Path("runs"), force: Force = False,
     values: Annotated[bool, typer.Option("--values", help="Read small tensors too: norms, scales, biases.")] = False,
     declared: Annotated[bool, typer.Option("--declared", help="Compare with transformers' model.")] = False,
+    trust_remote_code: Trust = False, code_seconds: CodeSeconds = SECONDS, code_memory: CodeMemory = MEMORY,
     select: Annotated[list[str] | None, typer.Option(
         "--select", help="Only these rules: names, or prefixes like quant-; commas or repeated.")] = None,
     ignore: Annotated[list[str] | None, typer.Option("--ignore", help="Leave these rules out, likewise.")] = None,
@@ -126,10 +138,13 @@ def preflight(
         return
     source, file = required("argument 'RELEASE'", release), required("option '--target' / '-t'", target)
     one_output(as_json, sarif)
+    if trust_remote_code and not declared:
+        raise UsageError("--trust-remote-code says whose model to compare with, and none is", "add --declared")
     if sarif is not None and sarif != "-":
         refuse_output("--sarif", Path(sarif), (source, file))
     options = options_of(metadata_only=metadata_only, revision=revision, values=values, declared=declared,
-                         select=names_of(select), ignore=names_of(ignore))
+                         select=names_of(select), ignore=names_of(ignore),
+                         trust=trust_of(trust_remote_code, code_seconds, code_memory))
     job = advanced(source, file, runs, options, upto="preflight", force=force)
     found = made(job, "preflight", Findings)
     read_release, on = job.need("read", ReleaseRead), job.need("target", TargetRead)

@@ -11,7 +11,22 @@ from rich.console import Group
 from dayzero.errors import UsageError, did_you_mean
 
 from .app import app
-from .options import TARGET_HELP, AsJson, Force, Release, Revision, drawn_progress, names_of, show
+from .options import (
+    MEMORY,
+    SECONDS,
+    TARGET_HELP,
+    AsJson,
+    CodeMemory,
+    CodeSeconds,
+    Force,
+    Release,
+    Revision,
+    Trust,
+    drawn_progress,
+    names_of,
+    show,
+    trust_of,
+)
 
 if TYPE_CHECKING:
     from dayzero.progress import Progress
@@ -39,13 +54,15 @@ def trace(
     export: Annotated[bool, typer.Option("--export", help="Really run torch.export on a few layers.")] = False,
     diff: Annotated[str | None, typer.Option(
         "--diff", help="Release or saved trace JSON: what is new against it.")] = None,
-    revision: Revision = None, force: Force = False, as_json: AsJson = False,
+    revision: Revision = None, trust_remote_code: Trust = False, code_seconds: CodeSeconds = SECONDS,
+    code_memory: CodeMemory = MEMORY, force: Force = False, as_json: AsJson = False,
 ) -> None:
     """Every operator that the model's code runs, with shapes and cost, without weights."""
     views = _views(view, backend, export)
     if by == "time" and target is None:
         raise UsageError("--by time needs a device", "add --target with a target.toml")
-    options: dict[str, Any] = {"batch": batch, "tokens": tokens, "context": context}
+    options: dict[str, Any] = {"batch": batch, "tokens": tokens, "context": context,
+                               "trust": trust_of(trust_remote_code, code_seconds, code_memory)}
     with drawn_progress() as progress:
         device = _device(target, progress)
         graph = _graph(release, progress, revision=revision, again=force, **options)

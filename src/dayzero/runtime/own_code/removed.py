@@ -77,7 +77,7 @@ class AttentionMaskConverter:
 
     @staticmethod
     def _unmask_unattended(expanded_mask: torch.Tensor, min_dtype: float) -> torch.Tensor:
-        """Rows [.., rows, columns] in which every place is masked may look everywhere: their softmax is then defined."""
+        """Rows [.., rows, columns] that are masked altogether may look everywhere: their softmax is then defined."""
         return expanded_mask.mul(~torch.all(expanded_mask == min_dtype, dim=-1, keepdim=True))
 
 
