@@ -3,6 +3,7 @@ blocks that architectures are made of (blocks.toml, towers.toml). Loaded once, c
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from importlib.resources import files
 from typing import Any, Literal, TypeVar
@@ -279,3 +280,17 @@ def spellings(role: str) -> list[str]:
         return words.matrices[matrix].words
     return [word for entry in vocabulary().roles if entry.role in (role, role.removesuffix(".final"))
             for word in entry.words]
+
+
+@cache
+def _forms() -> tuple[tuple[str, re.Pattern[str]], ...]:
+    return tuple((form.form, re.compile(f"(?:{form.end})$")) for form in vocabulary().forms)
+
+
+def form_of(pattern: str) -> tuple[str, str]:
+    """(form, name without the ending that says so) of a tensor's name: what it is to its module, and the module."""
+    for form, end in _forms():
+        match = end.search(pattern)
+        if match and match.start() > 0:
+            return form, pattern[:match.start()]
+    return "weight", pattern

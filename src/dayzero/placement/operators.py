@@ -71,7 +71,8 @@ def norm(rows: float, width: float, item: float, weight_item: float = 0) -> Oper
 
 def residual(rows: float, hidden: float, item: float) -> Operator:
     """The addition of what a block gives to the residual stream."""
-    return Operator("elementwise", "residual", {"elements": rows * hidden, "operands": 2, "operations": 1, "item": item})
+    return Operator("elementwise", "residual", {"elements": rows * hidden, "operands": 2, "operations": 1,
+                                                "item": item})
 
 
 def activation(rows: float, width: float, item: float) -> Operator:

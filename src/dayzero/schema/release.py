@@ -123,6 +123,12 @@ class Attention(Noun, frozen=True, kw_only=True):
     """Tokens that share one entry of a cache that is compressed along the sequence."""
     output_groups: int = 0
     """Groups of heads with an output projection of their own; 0: one projection for all."""
+    index_heads: int = 0
+    """Heads of the indexer that chooses what a query looks at; 0: it looks at all."""
+    index_head_dim: int = 0
+    """Width of such a head."""
+    index_top_k: int = 0
+    """Entries that the indexer chooses for a query."""
 
     @property
     def is_entry_head(self) -> bool:

@@ -10,6 +10,7 @@ from dayzero.schema import Attention, FeedForward
 from .config import Config
 from .facts import Facts
 from .families import Part
+from .layers import least_merged
 
 
 class Seen:
@@ -74,7 +75,13 @@ def attention(name: str, facts: Facts, seen: Seen, config: Config) -> Attention:
     return Attention(kind=kind, heads=facts[own + "heads"], kv_heads=kv_heads,
                      head_dim=choose.pick(own + "head_dim", seen.rows("attention.k"), kv_heads),
                      v_head_dim=choose.pick(own + "v_head_dim", seen.rows("attention.v"), kv_heads),
-                     window=facts.get("window") if kind == "sliding" else None)  # fmt: skip
+                     window=facts.get("window") if kind == "sliding" else None,
+                     **(_indexer(facts) if kind == "sparse" else {}))  # fmt: skip
+
+
+def _indexer(facts: Facts) -> dict[str, int]:
+    """Sizes of what chooses the entries that a query looks at; empty: nothing does."""
+    return {name: facts[name] for name in ("index_heads", "index_head_dim", "index_top_k") if name in facts}
 
 
 def _kv_heads(own: str, facts: Facts, seen: Seen, config: Config) -> int:
@@ -107,7 +114,8 @@ def _latent(facts: Facts, seen: Seen, choose: Chosen, merged: int) -> Attention:
     choose.config.note("head_dim", choose.config.sources.get("nope_dim", "default: 0"))
     return Attention(kind="latent", heads=heads, kv_heads=1, head_dim=nope + rope, v_head_dim=value, q_rank=q_rank,
                      kv_rank=rank, rope_dim=rope, window=None if merged else facts.get("window"),
-                     merged=max(1, merged), output_groups=facts.get("output_groups", 0))  # fmt: skip
+                     merged=max(1, merged), output_groups=facts.get("output_groups", 0),
+                     **(_indexer(facts) if merged == least_merged(choose.config, facts) else {}))  # fmt: skip
 
 
 def _linear(facts: Facts, seen: Seen, choose: Chosen) -> Attention:

@@ -14,8 +14,8 @@ OPTIONAL = ("q_rank", "kv_rank", "nope_dim", "rope_dim", "window", "full_every",
             "sliding_kv_heads", "sliding_head_dim", "sliding_v_head_dim", "linear_heads", "linear_kv_heads",
             "linear_head_dim", "linear_v_head_dim", "conv_kernel", "dense_width", "expert_width", "expert_input",
             "experts", "top_k", "shared_experts", "shared_width", "dense_first", "experts_last", "mtp_layers",
-            "index_heads", "index_head_dim", "output_groups", "output_rank", "streams", "state_size", "state_groups",
-            "state_expand")
+            "index_heads", "index_head_dim", "index_top_k", "output_groups", "output_rank", "streams", "state_size",
+            "state_groups", "state_expand")
 FLAGS = ("attention_bias", "qkv_bias", "mlp_bias", "expert_bias", "router_bias", "ungated", "sinks", "sandwich_norms",
          "shared_gate", "output_gate", "qk_norm", "full_rank_gate", "latent_gate", "use_window")
 

@@ -81,9 +81,13 @@ def indexed_layers(config: Config, facts: Facts, kinds: Sequence[str]) -> frozen
     if found is not None and isinstance(found[0], list):
         words = found[0]
         return frozenset(layer for layer in chosen if layer >= len(words) or own.get(str(words[layer]), True))
-    merged = merged_tokens(config, facts)
-    least = min((tokens for tokens in merged if tokens > 1), default=1)
+    merged, least = merged_tokens(config, facts), least_merged(config, facts)
     return frozenset(layer for layer in chosen if merged[layer] == least)
+
+
+def least_merged(config: Config, facts: Facts) -> int:
+    """Tokens that share an entry in the layers with the longest of the compressed caches; 1: no cache is compressed."""
+    return min((tokens for tokens in merged_tokens(config, facts) if tokens > 1), default=1)
 
 
 def _single_stated(config: Config, layers: int) -> list[str] | None:

@@ -5,12 +5,10 @@ The words are data (data/vocabulary.toml); names that none of them fits get the 
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import cache
 
-from dayzero.data.vocabulary import RoleWords, vocabulary
+from dayzero.data.vocabulary import RoleWords, form_of, vocabulary
 from dayzero.placement.split import TOWERS
 
 PLACEHOLDERS = {"{L}", "{E}"}
@@ -41,7 +39,7 @@ class Role:
 
 def role_of(pattern: str) -> Role:
     """Role of the tensors with that name pattern (`{L}` and `{E}` for layer and expert)."""
-    form, stem = _form(pattern)
+    form, stem = form_of(pattern)
     segments = tuple(segment for segment in stem.split(".") if segment)
     words = tuple(segment for segment in segments if segment not in PLACEHOLDERS and not segment.isdigit())
     scope = _scope(segments)
@@ -53,19 +51,6 @@ def role_of(pattern: str) -> Role:
     if scope == "mtp" and not name.startswith("mtp."):
         name = f"mtp.{name}"
     return Role(name, form, stem, split, axis, scope)
-
-
-@cache
-def _forms() -> tuple[tuple[str, re.Pattern[str]], ...]:
-    return tuple((form.form, re.compile(f"(?:{form.end})$")) for form in vocabulary().forms)
-
-
-def _form(pattern: str) -> tuple[str, str]:
-    for form, end in _forms():
-        match = end.search(pattern)
-        if match and match.start() > 0:
-            return form, pattern[:match.start()]
-    return "weight", pattern
 
 
 def _scope(segments: tuple[str, ...]) -> str:
