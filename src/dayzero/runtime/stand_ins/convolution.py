@@ -40,13 +40,16 @@ def causal_conv1d_update(
 
 
 def fla_causal_conv1d(
-    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, residual: torch.Tensor | None = None,
-    initial_state: torch.Tensor | None = None, output_final_state: bool | None = False, activation: str | None = None,
-    backend: str | None = "triton", cu_seqlens: torch.Tensor | None = None, cu_seqlens_cpu: torch.Tensor | None = None,
+    x: torch.Tensor, weight: torch.Tensor | None = None, bias: torch.Tensor | None = None,
+    residual: torch.Tensor | None = None, initial_state: torch.Tensor | None = None,
+    output_final_state: bool | None = False, activation: str | None = None, backend: str | None = "triton",
+    cu_seqlens: torch.Tensor | None = None, cu_seqlens_cpu: torch.Tensor | None = None,
     chunk_indices: torch.Tensor | None = None, cp_context: Any = None, **_: Any,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:  # fmt: skip
     """x [B, T, D] (or [B, T, H, D / H]), states [N, D, W]."""
     unsupported(cp_context=cp_context)
+    if weight is None:
+        raise TypeError("a convolution has a weight")
     out, state = impl.convolution.convolution(
         x.flatten(2), weight, bias, initial_state, cu_seqlens, None if residual is None else residual.flatten(2),
         activation or "", weight.shape[1])

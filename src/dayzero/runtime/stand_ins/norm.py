@@ -150,6 +150,14 @@ class FusedRMSNormGated(_Norm):
                      activation=self.activation, prenorm=prenorm, wide=residual_in_fp32)
 
 
+class FusedRMSNormSwishGate(FusedRMSNormGated):
+    """The gate's activation is fixed."""
+
+    def __init__(self, hidden_size: int, elementwise_affine: bool = True, eps: float = 1e-5, device: Any = None,
+                 dtype: Any = None) -> None:  # fmt: skip
+        super().__init__(hidden_size, elementwise_affine, eps, "swish", device, dtype)
+
+
 class FusedLayerNormGated(FusedRMSNormGated):
     """The same with mean and variance."""
 

@@ -32,7 +32,7 @@ def tensor_cache(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def as_it_is(function: Any = None, **_: Any) -> Any:
     """A decorator, with or without arguments, that changes nothing."""
-    return function if function is not None else as_it_is
+    return function if callable(function) else as_it_is
 
 
 def index_first_axis(x: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
@@ -47,13 +47,18 @@ def _kept(mask: torch.Tensor) -> torch.Tensor:
     return torch.nonzero(mask.flatten()).flatten()
 
 
-def unpad_input(hidden_states: torch.Tensor, attention_mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor,
-                                                                                    torch.Tensor, int]:  # fmt: skip
-    """Rows of [B, S, ...] that the mask [B, S] keeps, their positions, the offsets [B + 1] and the longest length."""
-    sizes = attention_mask.sum(dim=-1, dtype=torch.int32)
-    indices = _kept(attention_mask)
+def get_unpad_data(attention_mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, int]:
+    """Of a mask [B, S]: positions that it keeps, the offsets [B + 1] and the longest length."""
+    sizes = prepare_lens_from_mask(attention_mask)
     longest = attention_mask.shape[1] if sizes.device.type == "meta" else int(sizes.max())
-    offsets = pad(torch.cumsum(sizes, dim=0, dtype=torch.int32), (1, 0))
+    return _kept(attention_mask), prepare_cu_seqlens_from_lens(sizes), longest
+
+
+def unpad_input(
+    hidden_states: torch.Tensor, attention_mask: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, int]:
+    """Rows of [B, S, ...] that the mask [B, S] keeps, and what `get_unpad_data` says."""
+    indices, offsets, longest = get_unpad_data(attention_mask)
     return hidden_states.flatten(0, 1).index_select(0, indices), indices, offsets, longest
 
 
@@ -61,6 +66,13 @@ def pad_input(hidden_states: torch.Tensor, indices: torch.Tensor, batch: int, se
     """The rows [n, ...] back at their positions in [batch, seqlen, ...], zeros elsewhere."""
     out = hidden_states.new_zeros(batch * seqlen, *hidden_states.shape[1:])
     return out.index_copy(0, indices, hidden_states).view(batch, seqlen, *hidden_states.shape[1:])
+
+
+def fla_pad_input(
+    hidden_states: torch.Tensor, indices: torch.Tensor, batch_size: int, seq_len: int
+) -> torch.Tensor:
+    """The same, other names."""
+    return pad_input(hidden_states, indices, batch_size, seq_len)
 
 
 def prepare_lens(cu_seqlens: torch.Tensor) -> torch.Tensor:
