@@ -79,7 +79,7 @@ class _Miniature:
         self.chosen = choose(self.facts, blocks, scale, len(ids))
         self.keeps_tokenizer = self._keeps_tokenizer()
         if self.keeps_tokenizer:
-            self.chosen.pop("vocab_size")
+            self.chosen.pop("vocab_size", None)
         self.numbers = self.facts.complete(self.chosen)
         vocab = self.facts.values["vocab_size"]
         self.ids = {one: one for one in ids} if self.keeps_tokenizer else new_ids(

@@ -34,7 +34,7 @@ class Axes:
         self.values = facts.values
         self.model = model
         self.free = frozenset(free)
-        self.kept: dict[str, list[int]] = {}
+        self.kept: dict[str, tuple[int, ...]] = {}
         """Name pattern -> sizes that nothing explains."""
 
     def of(self, pattern: str, role: str, layers: tuple[int, ...], shape: tuple[int, ...]) -> tuple[Size, ...]:
@@ -73,7 +73,7 @@ class Axes:
             found = self._first((f"{count} * {name}" for count in MULTIPLES for name in sorted(self.free)
                                  if not name.startswith(TOWER)), size)  # fmt: skip
         if found is None and size >= LEAST and not self._is_constant(size):
-            self.kept.setdefault(pattern, []).append(size)
+            self.kept[pattern] = tuple(dict.fromkeys((*self.kept.get(pattern, ()), size)))
         return size if found is None else found
 
     def _first(self, texts: Iterable[Size], size: int) -> Size | None:
@@ -93,7 +93,7 @@ class Axes:
                 if count * self.values[name] == size:
                     return name if count == 1 else f"{count} * {name}"
         if size >= 4 * LEAST and not self._is_constant(size):
-            self.kept.setdefault(pattern, []).append(size)
+            self.kept[pattern] = tuple(dict.fromkeys((*self.kept.get(pattern, ()), size)))
         return size
 
 

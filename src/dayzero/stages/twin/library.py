@@ -78,24 +78,38 @@ def _built(config: dict[str, Any]) -> tuple[str, list[Named]]:
     from transformers.core_model_loading import revert_weight_conversion
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-    from dayzero.runtime.library import auto_class
-
     model_type = str(config.get("model_type", ""))
     if model_type not in CONFIG_MAPPING:
         raise NotPossible(f"the library knows no model type {model_type!r}", "")
     config_class = CONFIG_MAPPING[model_type]
-    auto = auto_class(config_class)
-    if auto is None:
-        raise NotPossible(f"the library has no text model of type {model_type!r}", "")
     made = config_class.from_dict(config)
+    build = _builder(made, config)
+    if build is None:
+        raise NotPossible(f"the library has no text model of type {model_type!r}", "")
     stated = made.get_text_config().dtype or getattr(made, "dtype", None)
     with torch.device("meta"):
-        model = auto.from_config(made, dtype=stated if isinstance(stated, torch.dtype) else torch.bfloat16)
+        model = build(made, dtype=stated if isinstance(stated, torch.dtype) else torch.bfloat16)
     tied = set(getattr(model, "all_tied_weights_keys", None) or ())
     state = {name: value for name, value in model.state_dict().items() if name not in tied}
     kept = _decoder_names(model, revert_weight_conversion(model, state))
     return type(model).__name__, [(name, tuple(value.shape), DTYPES[str(value.dtype).removeprefix("torch.")])
                                   for name, value in kept.items()]
+
+
+def _builder(made: Any, config: Mapping[str, Any]) -> Any:
+    """What makes the model: the class that the config names, if the library has it for this config and the config says
+    everything of it, else the usual one for its type; None: there is none."""
+    import transformers
+
+    from dayzero.runtime.library import auto_class
+
+    whole = not any(hasattr(made, table) and table not in config for table in vocabulary().config.towers)
+    for name in config.get("architectures") or () if whole else ():
+        named = getattr(transformers, str(name), None)
+        if getattr(named, "config_class", None) is type(made):
+            return named._from_config
+    auto = auto_class(type(made))
+    return auto and auto.from_config
 
 
 def _decoder_names(model: Any, named: Mapping[str, Any]) -> dict[str, Any]:

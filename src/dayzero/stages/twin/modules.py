@@ -186,8 +186,8 @@ def _kind(module: str, groups: dict[str, TensorGroup], families: Mapping[Any, We
         values = max(1, count // max(1, int(np.prod(weight.shape)))) if parts[owner].dtype not in ("BF16", "F16", "F32") else 1
         inside = {end: part for end, part in parts.items() if part.form != "bias"}
         stored = storage(inside, weight.scheme, values, _sizes(release.model.quantization or {}), module)
-        sizes = axes.of(module, role, weight.layers, stored.logical())
-    others = {end: axes.of(module, own[end].role, own[end].layers, part.shape)
+        sizes = axes.of(f"{module}{owner}", role, weight.layers, stored.logical())
+    others = {end: axes.of(f"{module}{end}", own[end].role, own[end].layers, part.shape)
               for end, part in parts.items() if stored is None or end not in stored.parts}  # fmt: skip
     return Kind(module, role, parts, stored, sizes, others, _is_turned(role, sizes))
 

@@ -39,9 +39,9 @@ def free_names(facts: Facts) -> set[str]:
     return changed | {name for name, text in facts.derived.items() if name in facts.values and "hidden_size" in text}
 
 
-def choose(facts: Facts, blocks: Mapping[str, int], scale: float | None, texts: int) -> dict[str, int]:
+def choose(facts: Facts, blocks: Mapping[str, int], scale: float | None, texts: int | None) -> dict[str, int]:
     """New values of the numbers that config keys state. `blocks`: number -> values that share a scale along an axis of
-    that size; `texts`: entries of the vocabulary beside the 256 bytes; 0: the vocabulary is kept.
+    that size; `texts`: entries of the vocabulary beside the 256 bytes; None: the vocabulary is kept.
 
     Raises UsageError for a scale that leaves nothing.
     """
@@ -52,7 +52,7 @@ def choose(facts: Facts, blocks: Mapping[str, int], scale: float | None, texts: 
     chosen |= _widths(facts, chosen["hidden_size"], blocks, words)
     if "experts" in facts.keys:
         chosen |= _experts(facts, words)
-    if texts:
+    if texts is not None:
         chosen["vocab_size"] = like(facts.values["vocab_size"], words.splits * PAGE, BYTES_OF_TEXT + texts)
     chosen |= _towers(facts, chosen["hidden_size"], words)
     return {name: value for name, value in chosen.items() if name in facts.keys or name in ("hidden_size", "vocab_size")}
