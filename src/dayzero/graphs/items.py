@@ -49,9 +49,9 @@ def phases(graph: OpGraph) -> tuple[Phase, ...]:
     return tuple(graph.phases[name] for name in get_args(PhaseName) if name in graph.phases)
 
 
-def items(graph: OpGraph, phase: PhaseName) -> tuple[Item, ...]:
-    """The rows of a phase, in the order in which they first ran."""
-    grouped = [operation for operation in graph.operations if operation.phase == phase]
+def items(graph: OpGraph, phase: PhaseName, *, calls: bool = False) -> tuple[Item, ...]:
+    """The rows of a phase, in the order in which they first ran; `calls`: calls also where there are operations."""
+    grouped = [] if calls else [operation for operation in graph.operations if operation.phase == phase]
     if grouped:
         return tuple(map(of_operation, grouped))
     layers = layer_list(graph)
@@ -60,7 +60,7 @@ def items(graph: OpGraph, phase: PhaseName) -> tuple[Item, ...]:
         if call.phase == phase:
             module = general(call.module, layers)
             merged.setdefault((module, call.op, call.kind, call.inputs, call.outputs, call.dtype), []).append(call)
-    return tuple(of_calls(str(key[0]), calls) for key, calls in merged.items())
+    return tuple(of_calls(str(key[0]), alike) for key, alike in merged.items())
 
 
 def of_operation(operation: Operation) -> Item:

@@ -65,7 +65,7 @@ def stage_chart(plan: Plan) -> Chart | None:
     _limit_line(figure, candidate.usable_bytes)
     return Chart("stages", f"Memory by pipeline stage, {candidate.layout.text}",
                  f"Stacked bars: memory of one device of each of {len(stages)} pipeline stages, by cause.",
-                 "Planned bytes of one device of each stage; dashed: what it may use.", _json(figure),
+                 "Planned bytes of one device of each stage; dashed: what it may use.", as_json(figure),
                  ("stage", *_causes(candidate.bytes_per_stage)),
                  _table(stages, candidate.bytes_per_stage, lambda value: format_bytes(round(value))))
 
@@ -110,7 +110,7 @@ def pareto_chart(plan: Plan) -> Chart | None:
         "pareto", "Candidate layouts", f"Scatter plot of {len(plan.candidates)} layouts: throughput against time per "
         "token, coloured by the share of memory that they use.",
         f"Predicted for the workload, at its concurrency. Source: {plan.candidates[0].tokens_per_s.source}.",
-        _json(figure), ("layout", "fits", "memory", "first token", "time per token", "throughput", "sequences"),
+        as_json(figure), ("layout", "fits", "memory", "first token", "time per token", "throughput", "sequences"),
         tuple(_pareto_row(candidate) for candidate in plan.candidates))
 
 
@@ -123,13 +123,13 @@ def layers_chart(verdict: Verdict) -> Chart | None:
     for index, layout in enumerate(layouts):
         errors = [error for error in verdict.layers if error.layout == layout]
         width = 2 + 2 * min(2, len(layouts) - 1 - index)  # equal lines stay visible below each other
-        figure.add_scatter(x=[_plain(e.place) for e in errors], y=[e.relative_l2 or None for e in errors],
-                           mode="lines+markers", name=_plain(layout), marker={"size": 5},
+        figure.add_scatter(x=[plain(e.place) for e in errors], y=[e.relative_l2 or None for e in errors],
+                           mode="lines+markers", name=plain(layout), marker={"size": 5},
                            line={"color": PALETTE[index % len(PALETTE)], "width": width})
     places = list(dict.fromkeys(error.place for error in verdict.layers))
     limits = {tuple(error.tolerance for error in verdict.layers if error.layout == layout) for layout in layouts}
     for limit in sorted(limits, reverse=True):
-        figure.add_scatter(x=[_plain(place) for place in places], y=limit, mode="lines", name="tolerance",
+        figure.add_scatter(x=[plain(place) for place in places], y=limit, mode="lines", name="tolerance",
                            showlegend=limit == max(limits), line={"color": PALETTE[4], "dash": "dash", "width": 1.5})
     figure.update_layout(yaxis={"type": "log", "title": "relative L2 error", "dtick": "D2", "tickformat": "~g"},
                          xaxis={"title": "place in the model", "nticks": 12}, legend={"orientation": "h", "y": 1.12},
@@ -138,7 +138,7 @@ def layers_chart(verdict: Verdict) -> Chart | None:
     note = f" {equal} places are exactly equal and not drawn." if equal else ""
     return Chart("layers", "Error of each layer", f"Line chart: relative error at {len(places)} places of the model "
                  f"for {', '.join(layouts)}, with the tolerance as a dashed line.",
-                 f"Measured against {verdict.reference}; ||x - r|| / ||r|| over all values.{note}", _json(figure),
+                 f"Measured against {verdict.reference}; ||x - r|| / ||r|| over all values.{note}", as_json(figure),
                  ("layout", "place", "relative L2", "largest difference", "cosine", "tolerance"),
                  tuple((e.layout, e.place, f"{e.relative_l2:.3g}", f"{e.max_abs:.3g}", f"{e.cosine:.7f}",
                         f"{e.tolerance:.3g}") for e in verdict.layers))
@@ -157,7 +157,7 @@ def _time(id_: str, title: str, plan: Plan, parts: list[dict[str, float]], sourc
 def _bars(id_: str, title: str, figure: go.Figure, shown: Sequence[Candidate], parts: Sequence[dict[str, Any]],
           text: Any, caption: str) -> Chart:
     return Chart(id_, title, f"Stacked bars of the causes, for {len(shown)} layouts, the best first.", caption,
-                 _json(figure), ("layout", *_causes(parts)),
+                 as_json(figure), ("layout", *_causes(parts)),
                  _table({_label(candidate): None for candidate in shown}, parts, text))
 
 
@@ -165,13 +165,13 @@ def _stacked(bars: dict[str, dict[str, Any]], scale: float, unit: str, main: lis
     """Horizontal stacked bars, the first on top. A cause's colour follows from its place in `main`, the same for all
     charts of a kind; all other causes are one bar with the last colour."""
     figure = go.Figure()
-    names, others = [_plain(name) for name in bars], [cause for cause in _causes(bars.values()) if cause not in main]
+    names, others = [plain(name) for name in bars], [cause for cause in _causes(bars.values()) if cause not in main]
     series = [([cause], cause.replace("_", " "), colour) for cause, colour in zip(main, PALETTE, strict=False)]
     for causes, name, colour in [*series, (others, "all others", PALETTE[-1])]:
         lengths = [sum(part.get(cause, 0) for cause in causes) * scale for part in bars.values()]
         if not any(lengths):
             continue
-        figure.add_bar(y=names, x=lengths, orientation="h", name=_plain(name), marker={"color": colour},
+        figure.add_bar(y=names, x=lengths, orientation="h", name=plain(name), marker={"color": colour},
                        hovertemplate="%{y}<br>%{fullData.name}: %{x:.3g} " + unit + "<extra></extra>")
     figure.update_layout(barmode="stack", xaxis_title=unit, yaxis={"autorange": "reversed", "automargin": True},
                          height=160 + 34 * len(bars), bargap=0.35, legend={
@@ -258,11 +258,12 @@ def _table(names: Iterable[str], parts: Sequence[dict[str, Any]], text: Any) -> 
                  for name, part in zip(names, parts, strict=True))
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Chart texts are read as a small subset of HTML; a name is never markup."""
     return html.escape(text, quote=False)
 
 
-def _json(figure: go.Figure) -> str:
+def as_json(figure: go.Figure) -> str:
+    """The figure for the page, with the same margins for all."""
     figure.update_layout(template=None, margin={"l": 10, "r": 16, "t": 10, "b": 44})
     return str(plotly.io.to_json(figure, validate=True))

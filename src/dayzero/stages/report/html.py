@@ -18,6 +18,7 @@ import jinja2
 from markupsafe import Markup
 
 from dayzero import __version__
+from dayzero.graphs import phases
 from dayzero.schema import Output, Results, RunRecord
 from dayzero.units import format_bytes, format_count, format_flops, format_rate, format_seconds
 
@@ -99,20 +100,22 @@ def _checks(results: Results) -> list[Any]:
 
 
 def _operators(results: Results) -> dict[str, Any] | None:
-    """Table data and hot spots of the trace; None without one."""
-    if results.graph is None:
+    """Everything about the trace that the page shows; None without one."""
+    graph = results.graph
+    if graph is None:
         return None
-    device = results.target.cluster.device
-    grouped = operators.rows(results.graph, device, grouped=True)
-    single = operators.rows(results.graph, device, grouped=False)
-    spots = {phase: operators.hot_spots(grouped, phase) for phase in results.graph.phases}
-    return {"data": {"grouped": operators.table_data(grouped), "single": operators.table_data(single)},
-            "rows": len(single), "spots": {phase: found for phase, found in spots.items() if found}}
+    device, traced = results.target.cluster.device, phases(graph)
+    found = {phase.name: operators.hot_spots(graph, phase.name, device) for phase in traced}
+    return {"data": {level: operators.table_data(operators.rows(graph, device, level))
+                     for level in operators.levels(graph)},
+            "phases": traced, "spots": {name: spots for name, spots in found.items() if spots},
+            "kinds": operators.kind_rows(graph), "tree": operators.tree_data(graph),
+            "sites": sorted(graph.control_flow, key=lambda site: not site.executed)}
 
 
 def _charts(results: Results) -> dict[str, Chart]:
     """The charts that there is something to draw for, by id."""
-    from . import charts
+    from . import charts, modules
 
     plan, found = results.plan, []
     if plan is not None:
@@ -120,6 +123,8 @@ def _charts(results: Results) -> dict[str, Chart]:
                   charts.prefill_chart(plan), charts.stage_chart(plan)]
     if results.verdict is not None:
         found.append(charts.layers_chart(results.verdict))
+    if results.graph is not None:
+        found += modules.cost_charts(results.graph)
     return {chart.id: chart for chart in found if chart is not None}
 
 

@@ -46,7 +46,7 @@ def side_effects(text: str, classes: Iterable[str]) -> Iterator[Effect]:
     """Effects in `forward` of these classes and of the classes that they extend in the same file, and in what they
     name there."""
     found = (effect for function in _reached(_parsed(text), set(classes)) for effect in _in_function(function))
-    yield from dict.fromkeys(found)
+    yield from sorted(set(found))
 
 
 def _reached(tree: ast.Module, classes: set[str]) -> list[ast.FunctionDef]:
