@@ -47,7 +47,7 @@ def softmax(work: Sequence[Call], bases: Sequence[str], around: Around) -> Read 
                  "merged": product(spec.merged), "top_k": product(around.top_k or context + tokens)}
         return "merged_attention", "sparse" if around.top_k else "", axes
     kind = "sparse" if around.top_k else kind
-    window = around.top_k if around.top_k else spec.window if spec and spec.window else None
+    window = around.top_k or (spec.window if spec else None) or (keys if kind == "sliding" else None)
     return "attention", kind, axes | {"window": product(window or context + tokens)}
 
 
@@ -57,7 +57,9 @@ def _fused(call: Call, around: Around) -> tuple[int, ...] | None:
         return None
     query, key, value = shapes[0], shapes[1], shapes[2] if len(shapes) > 2 else shapes[1]
     if not call.op.startswith(OWN):
-        return (prod(query[:-3]), query[-2], key[-2], query[-3], query[-1], value[-1], key[-3])
+        sequences, tokens = (around.batch, around.tokens) if around.in_layer else (prod(query[:-3]), query[-2])
+        heads = prod(query[:-1]) // (sequences * tokens)  # those that share a key may lie among the tokens
+        return sequences, tokens, key[-2], heads, query[-1], value[-1], key[-3]
     tokens, sequences = around.tokens, around.batch
     width = call.outputs[0][-1] if call.outputs else value[-1]
     return (sequences, tokens, around.context + tokens, query[-2], query[-1], width, key[-2])

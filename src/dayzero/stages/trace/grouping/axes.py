@@ -66,8 +66,7 @@ class Reader:
         self._layers = _layers_prefix(types, len(spec.layers))
         self._window = max((kind.window or 0 for kind in spec.attentions.values()), default=0)
         self._chosen: dict[int | None, int] = {}
-        self._stored = {family.pattern: family.stored_bytes / family.parameters for family in spec.families
-                        if family.parameters}
+        self._stored = _stored(spec)
 
     def group(self, key: Key, calls: Sequence[Call]) -> Group:
         """The operation with its axes."""
@@ -107,9 +106,9 @@ class Reader:
         return int(match[1]) if match and int(match[1]) < len(self._spec.layers) else None
 
     def _weight_item(self, path: str, item: float) -> float:
-        pattern = re.sub(r"\.\d+(\.|$)", r".{L}\1", path, count=1)
-        return next((self._stored[name] for name in (f"{pattern}.weight", f"{path}.weight", f"{pattern}.{{E}}.weight")
-                     if name in self._stored), item)
+        """Bytes for each logical weight of a module, as the release's tensors show them; else those of the activations."""
+        stored, parameters = self._stored.get(_inside(re.sub(r"\.\d+(\.|$)", r".{L}\1", path, count=1)), (0, 0))
+        return stored / parameters if parameters else item
 
 
 def _dtype(work: Sequence[Call]) -> str:
@@ -117,6 +116,22 @@ def _dtype(work: Sequence[Call]) -> str:
     floats = [call for call in work if call.outputs and not call.dtype.startswith(("i", "u", "bool"))]
     largest = max(floats or work, key=lambda call: max(map(prod, call.outputs), default=0), default=None)
     return largest.dtype if largest else ""
+
+
+def _stored(spec: ModelSpec) -> dict[str, tuple[int, int]]:
+    """(bytes, logical parameters) of all tensors below each module, scales included, by the module's path in a layer."""
+    totals: dict[str, tuple[int, int]] = {}
+    for family in spec.families:
+        path = _inside(family.pattern)
+        while path := path.rpartition(".")[0]:
+            stored, parameters = totals.get(path, (0, 0))
+            totals[path] = stored + family.stored_bytes, parameters + family.parameters
+    return totals
+
+
+def _inside(pattern: str) -> str:
+    """Path below the list of layers, which checkpoint and code may call differently; the whole outside layers."""
+    return pattern.partition(".{L}.")[2] or pattern
 
 
 def _layers_prefix(types: Mapping[str, str], count: int) -> str:

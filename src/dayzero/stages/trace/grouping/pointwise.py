@@ -82,8 +82,8 @@ def run(work: Sequence[Call], bases: Sequence[str], around: Around) -> Read:
         return "copy", "", {"elements": tuple(moved) or product(0), "item": around.item}
     shape = max((call.outputs[0] for call in computing), key=prod)
     size = prod(shape)
-    whole = [call for call in computing if prod(call.outputs[0]) == size or any(prod(s) == size for s in call.inputs)]
-    read = sum(sum(prod(s) == size for s in call.inputs) for call in whole) - (len(whole) - 1)
+    whole = [call for call in computing if size in map(prod, (*call.outputs, *call.inputs))]
+    read = sum(len(s) == len(shape) and prod(s) == size for call in whole for s in call.inputs) - (len(whole) - 1)
     variant = "activation" if "activation" in bases else ""
     axes: dict[str, Axis] = {"elements": product(*shape), "operands": max(1, read), "operations": len(whole),
                              "item": around.item}

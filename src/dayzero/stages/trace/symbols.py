@@ -1,0 +1,222 @@
+"""Operations that hold for any workload: the groups of several runs, aligned, with expressions for their axes.
+
+Groups of two runs are the same when they have the same place in the same layer. Equal operations of layers that are
+alike become one. No torch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from dayzero.ops import CHUNK, OPERATORS
+from dayzero.schema import ModelSpec, Operation
+from dayzero.schema.graph import PhaseName
+
+from . import lengths
+from .captured import Captured
+from .grouping import Axis, Group, Grouped
+from .grouping.group import Terms, value
+
+_NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
+_LEAST, _BATCHES = (5, 7), (2, 3)
+MEANT = {"sequences": ("batch",), "tokens": ("tokens", "batch * tokens"), "keys": ("context + tokens",)}
+"""What axes of these names mostly mean."""
+Place = tuple[str, int, str, str, int]
+"""Module's pattern, layer, operator, variant, and which of several such."""
+
+
+class Workload(NamedTuple):
+    """The sizes of one run."""
+
+    batch: int
+    """Sequences."""
+    tokens: int
+    """New tokens of each."""
+    context: int
+    """Tokens of each in the cache."""
+
+
+def probes(spec: ModelSpec) -> dict[PhaseName, tuple[Workload, ...]]:
+    """The small runs of each phase from which expressions are found: two batches by two lengths, of which a model that
+    merges tokens in its cache makes some entries."""
+    merged = max((attention.merged for attention in spec.attentions.values()), default=1)
+    short, long = (merged * size if merged > 1 else size for size in _LEAST)
+    return {
+        "prefill": tuple(Workload(batch, tokens, 0) for batch in _BATCHES for tokens in (short, long)),
+        "decode": tuple(Workload(batch, 1, context) for batch in _BATCHES for context in (short + 6, long + 6)),
+    }
+
+
+def operations(requested: Sequence[Grouped], tried: Sequence[Grouped], spec: ModelSpec,
+               constants: Iterable[int] = ()) -> tuple[Operation, ...]:
+    """The operations of the requested runs, one for each phase, in their order. `tried`: the groups of `probes`;
+    `constants`: whole numbers of the config, which may bound or round a length. An axis that cannot be explained keeps
+    its number, and its operation is not exact."""
+    known = sorted({each for each in (*constants, *_spec_constants(spec), CHUNK) if each > 1})
+    runs = [*requested, *tried]
+    places = {id(run): _places(run) for run in runs}
+    found: dict[tuple[object, ...], Operation] = {}
+    for run in requested:
+        own = [each for each in tried if each.captured.phase == run.captured.phase]
+        other = [each for each in tried if each.captured.phase != run.captured.phase]
+        asked = [run, *(each for each in requested if each is not run)]
+        for place, group in _located(run):
+            aligned = [[(each.captured, places[id(each)][place]) for each in side if place in places[id(each)]]
+                       for side in (own, other, asked)]
+            whole = len(aligned[0]) == len(own) and bool(own)
+            axes, exact = _axes(group, aligned, spec, known) if whole else _numbers(group, run.captured, spec)
+            operation = _operation(group, run.captured, axes, exact)
+            key = (operation.phase, operation.op, operation.variant, operation.module, operation.dtype,
+                   tuple(operation.axes.items()), exact)
+            found[key] = _merged(found[key], operation) if key in found else operation
+    return tuple(found.values())
+
+
+def pattern(module: str) -> str:
+    """A module's path with `{L}` for its first number and `*` for the others."""
+    return _NUMBER.sub("*", _NUMBER.sub("{L}", module, count=1))
+
+
+def _located(run: Grouped) -> Iterator[tuple[Place, Group]]:
+    """Each group with its place in the layer that it ran in."""
+    numbers: Counter[tuple[str, int, str, str]] = Counter()
+    for group in run.groups:
+        match = _NUMBER.search(group.module)
+        key = (pattern(group.module), int(match[0]) if match else -1, group.op, group.variant)
+        yield (*key, numbers[key]), group
+        numbers[key] += 1
+
+
+def _places(run: Grouped) -> dict[Place, Group]:
+    """Groups by place, in every layer that has them."""
+    found: dict[Place, Group] = {}
+    for place, group in _located(run):
+        for layer in run.captured.copies(group.module):
+            found.setdefault((place[0], layer, *place[2:]), group)
+    return found
+
+
+def _numbers(group: Group, run: Captured, spec: ModelSpec) -> tuple[dict[str, float | str], bool]:
+    """Axes of an operation that no small run has: as traced, or what their names mean if that gives the number."""
+    axes: dict[str, float | str] = {}
+    for name, axis in group.axes.items():
+        number = value(axis)
+        sample = lengths.Sample(run.batch, run.tokens, run.context, int(number))
+        meant = MEANT.get(name, ()) + _hints(group, name, spec)
+        axes[name] = next((hint for hint in meant if isinstance(axis, tuple) and lengths.holds(hint, [sample])), number)
+    return axes, not any(isinstance(axis, tuple) for axis in group.axes.values())
+
+
+def _axes(group: Group, aligned: Sequence[Sequence[tuple[Captured, Group]]], spec: ModelSpec, known: Sequence[int]
+          ) -> tuple[dict[str, float | str], bool]:
+    """Every axis as a number or an expression, and whether all are explained."""
+    axes: dict[str, float | str] = {}
+    exact = True
+    for name, axis in group.axes.items():
+        if not isinstance(axis, tuple):
+            same = {other.axes.get(name) for side in aligned[:1] for _, other in side}
+            axes[name], exact = axis, exact and same <= {axis}
+            continue
+        found = _length(name, axis, aligned, _hints(group, name, spec), known)
+        axes[name] = value(axis) if found is None else found
+        exact = exact and found is not None
+    return axes, exact
+
+
+def _hints(group: Group, name: str, spec: ModelSpec) -> tuple[str, ...]:
+    """What a length means where its name says it: keys of a window, and the context."""
+    if name == "context":
+        return ("context",)
+    if name == "keys" and (group.op, group.variant) in (("attention", "sliding"), ("mask", "")):
+        windows = sorted({attention.window for attention in spec.attentions.values() if attention.window})
+        return tuple(f"min(context, {window - 1}) + tokens" for window in windows)
+    return ()
+
+
+def _length(name: str, axis: Terms, aligned: Sequence[Sequence[tuple[Captured, Group]]], hints: Iterable[str],
+            known: Sequence[int]) -> float | str | None:
+    """A sum of products of dimensions, each explained by itself; when the runs do not have the same ones, the length
+    as a whole. None: it cannot be explained."""
+    shapes = [[(run, _terms(group.axes.get(name))) for run, group in side] for side in aligned]
+    form = [len(term) for term in axis]
+    shapes[1] = shapes[1] if all([len(term) for term in terms] == form for _, terms in shapes[1]) else []
+    shapes[2] = [each for each in shapes[2] if [len(term) for term in each[1]] == form]
+    if any([len(term) for term in terms] != form for _, terms in shapes[0]):
+        shapes = [[(run, ((_size(terms),),)) for run, terms in side] for side in (shapes[0], [], shapes[2][:1])]
+        axis = ((_size(axis),),)
+    total: lengths.Polynomial = {}
+    texts: list[str] = []
+    for at, term in enumerate(axis):
+        product, factors = {(0, 0, 0): 1}, []
+        for dim in range(len(term)):
+            sides = (tuple(lengths.Sample(run.batch, run.tokens, run.context, terms[at][dim]) for run, terms in side)
+                     for side in shapes)
+            found = lengths.find(lengths.Seen(*sides), hints, known)
+            if found is None:
+                return None
+            product = lengths.multiplied(product, found.polynomial)
+            factors += [found.text] if found.text else []
+        if factors:
+            texts.append(_times(product, factors))
+        else:
+            total = lengths.added(total, product)
+    return _sum(total, texts)
+
+
+def _times(product: lengths.Polynomial, factors: Sequence[str]) -> str:
+    first = lengths.text(product)
+    if first == "1" and len(factors) == 1:
+        return factors[0]
+    return " * ".join(f"({each})" if " " in each else each for each in (*factors, *([] if first == "1" else [first])))
+
+
+def _sum(total: lengths.Polynomial, texts: Sequence[str]) -> float | str:
+    if not texts:
+        return total.get((0, 0, 0), 0) if set(total) <= {(0, 0, 0)} else lengths.text(total)
+    return " + ".join([*texts, *([lengths.text(total)] if total else [])])
+
+
+def _terms(axis: Axis | None) -> Terms:
+    return axis if isinstance(axis, tuple) else ()
+
+
+def _size(terms: Terms) -> int:
+    return int(value(terms))
+
+
+def _operation(group: Group, run: Captured, axes: Mapping[str, float | str], exact: bool) -> Operation:
+    """The operation of all layers that make these calls."""
+    copies = run.copies(group.module)
+    times = Counter({place: sum(run.copies(place).values()) for place in {call.place for call in group.calls}})
+    definition = OPERATORS.get(group.op)
+    numbers = {name: value(axis) for name, axis in group.axes.items()}
+    count = sum(copies.values())
+    calls: Counter[str] = Counter()
+    for call in group.calls:
+        calls[call.op] += times[call.place]
+    return Operation(
+        op=group.op, variant=group.variant, module=pattern(group.module), phase=run.phase, count=count,
+        layers=tuple(sorted(layer for layer in copies if layer >= 0)), axes=dict(axes), dtype=group.dtype,
+        flops=round(count * definition.flops(numbers)), bytes=round(count * definition.bytes(numbers)),
+        counted_flops=sum(call.flops * times[call.place] for call in group.calls),
+        counted_bytes=sum(call.bytes * times[call.place] for call in group.calls), calls=dict(calls), exact=exact)
+
+
+def _merged(first: Operation, second: Operation) -> Operation:
+    """Both as one, which they are but for the layers."""
+    return Operation(
+        op=first.op, variant=first.variant, module=first.module, phase=first.phase, count=first.count + second.count,
+        layers=tuple(sorted({*first.layers, *second.layers})), axes=first.axes, dtype=first.dtype,
+        flops=first.flops + second.flops, bytes=first.bytes + second.bytes,
+        counted_flops=first.counted_flops + second.counted_flops,
+        counted_bytes=first.counted_bytes + second.counted_bytes,
+        calls=dict(Counter(first.calls) + Counter(second.calls)), exact=first.exact)
+
+
+def _spec_constants(spec: ModelSpec) -> Iterator[int]:
+    """Numbers of the model that may bound or round a length."""
+    for attention in spec.attentions.values():
+        yield from (attention.window or 0, attention.merged, attention.conv_kernel or 0)
