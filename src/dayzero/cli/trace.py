@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 _ALL, _HOST = "all", "cpu"
 By = Literal["flops", "bytes", "time"]
+Environment = Literal["present", "declared"]
 
 
 @app.command()
@@ -55,14 +56,17 @@ def trace(
     diff: Annotated[str | None, typer.Option(
         "--diff", help="Release or saved trace JSON: what is new against it.")] = None,
     revision: Revision = None, trust_remote_code: Trust = False, code_seconds: CodeSeconds = SECONDS,
-    code_memory: CodeMemory = MEMORY, force: Force = False, as_json: AsJson = False,
+    code_memory: CodeMemory = MEMORY, env: Annotated[Environment, typer.Option(
+        "--env", help="The transformers that traces: the present one, or the version that the release declares, "
+                      "installed in an environment of its own.")] = "present",
+    force: Force = False, as_json: AsJson = False,
 ) -> None:
     """Every operator that the model's code runs, with shapes and cost, without weights."""
     views = _views(view, backend, export)
     if by == "time" and target is None:
         raise UsageError("--by time needs a device", "add --target with a target.toml")
     options: dict[str, Any] = {"batch": batch, "tokens": tokens, "context": context,
-                               "trust": trust_of(trust_remote_code, code_seconds, code_memory)}
+                               "trust": trust_of(trust_remote_code, code_seconds, code_memory), "env": env}
     with drawn_progress() as progress:
         device = _device(target, progress)
         graph = _graph(release, progress, revision=revision, again=force, **options)
@@ -81,6 +85,13 @@ def trace(
          lambda: Group(overview(graph, top, views=views, by=by, device=device, depth=depth),
                        *([support_tables(support, top)] if support is not None else []),
                        *([breaks_tables(breaks["breaks"], breaks["export"], top)] if breaks else [])), as_json)
+
+
+def _trusted(trust: bool) -> dict[str, Any]:
+    """Limits under which the release's own code may run; nothing: it may not."""
+    from dayzero.runtime.isolation import Limits
+
+    return {"trust": Limits()} if trust else {}
 
 
 def _graph(source: str, progress: Progress, **options: Any) -> OpGraph:

@@ -10,6 +10,9 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+_PARTS = 5
+"""Stretches of numbers that are told."""
+
 
 def narrow_table(left: Sequence[str], right: Sequence[str]) -> Table:
     """A table without frame; columns of `right` hold numbers and do not wrap."""
@@ -46,7 +49,7 @@ def _scaled(value: float, step: int, names: Sequence[str]) -> str:
 
 def number(count: float) -> str:
     """A count: whole, or with one decimal where it is a mean."""
-    return f"{count:,.0f}" if count == int(count) else f"{count:,.1f}"
+    return f"{count:,.0f}" if abs(count - round(count)) < 1e-6 else f"{count:,.1f}"
 
 
 def ratio(value: float | None) -> str:
@@ -55,15 +58,17 @@ def ratio(value: float | None) -> str:
 
 
 def ranges(indices: Sequence[int]) -> str:
-    """`0, 3-60`."""
+    """`0, 3-60`; of many stretches the first and the last."""
     parts: list[list[int]] = []
     for index in sorted(indices):
         if parts and index == parts[-1][1] + 1:
             parts[-1][1] = index
         else:
             parts.append([index, index])
-    steps = _stepped(sorted(indices)) if len(parts) > 3 else ""
-    return steps or ", ".join(f"{first}" if first == last else f"{first}-{last}" for first, last in parts)
+    told = [f"{first}" if first == last else f"{first}-{last}" for first, last in parts]
+    if len(told) <= _PARTS:
+        return ", ".join(told)
+    return _stepped(sorted(indices)) or ", ".join([*told[:_PARTS - 2], "...", told[-1]])
 
 
 def _stepped(indices: Sequence[int]) -> str:

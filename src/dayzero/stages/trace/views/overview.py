@@ -48,7 +48,7 @@ def _views(graph: OpGraph, top: int, views: Sequence[str], by: By, device: Devic
 
 def _headline(graph: OpGraph, device: Device | None) -> Iterator[RenderableType]:
     text = text_parameters(graph)
-    inner = f" ({format_count(text)} of the text model)" if text != graph.parameters else ""
+    inner = f" ({text:,} of the text model)" if text != graph.parameters else ""
     calls, grouped = sum(phase.operators for phase in phases(graph)), len(graph.operations)
     yield Text.assemble((graph.source or "(source not recorded)", "bold"))
     yield from notes(graph)
