@@ -16,7 +16,7 @@ import platform
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dayzero import __version__
 from dayzero.data.vocabulary import vocabulary
@@ -41,9 +41,6 @@ from dayzero.schema.consumption import Consumption
 from dayzero.schema.coverage import Coverage
 from dayzero.schema.store import RunDirectory, write_atomic, write_bundle
 
-if TYPE_CHECKING:
-    from dayzero.runtime.isolation import Limits
-
 
 def _target(job: Job) -> Target:
     from dayzero.backends import measure_host
@@ -62,18 +59,18 @@ def _preflight(job: Job) -> Findings:
     from dayzero.stages.preflight import preflight
 
     release = job.need("read", Release)
-    consumed, declared = _ledgers(release, job.options.trust) if job.options.declared else (None, None)
+    consumed, declared = _ledgers(release, job) if job.options.declared else (None, None)
     return preflight(release, job.need("target", Target), values=job.options.values, declared=declared,
                      consumed=consumed, select=job.options.select, ignore=job.options.ignore)
 
 
-def _ledgers(release: Release, trust: Limits | None) -> tuple[Consumption, Coverage | None]:
+def _ledgers(release: Release, job: Job) -> tuple[Consumption, Coverage | None]:
     """What the library's code, or the trusted one of the release, reads of the config, and where the tensors go in its
     model; or why that is not known."""
     from dayzero.stages.trace import ledgers
 
     try:
-        return ledgers(release, trust=trust)
+        return ledgers(release, trust=job.options.trust, progress=job.progress)
     except (NotPossible, StageError) as outcome:
         reason = outcome.reason if isinstance(outcome, NotPossible) else outcome.message
         coverage = Coverage(impossible=reason) if release.tensors.count else None

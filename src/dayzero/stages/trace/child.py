@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import TypeVar
 
@@ -28,6 +29,8 @@ class TraceRequest(Noun, frozen=True, kw_only=True):
     """New tokens of each in prefill."""
     context: int
     """Tokens of each in the cache of the decode step."""
+    own: bool = True
+    """Whether the release's own code is to run, where it brings any; False: the library's class only."""
 
 
 class Ledgers(Noun, frozen=True, kw_only=True):
@@ -67,18 +70,20 @@ def _confined(name: str, request: object, answer: type[T], release: Release, lim
 
 
 def traced(data: bytes, progress: Progress) -> OpGraph:
-    """In the process."""
+    """In the process, which is short: its hundreds of thousands of modules are not looked through for garbage."""
     from .tracer import trace
 
+    gc.disable()
     request = from_json(data, TraceRequest)
-    return trace(request.release, batch=request.batch, tokens=request.tokens, context=request.context, own=True,
+    return trace(request.release, batch=request.batch, tokens=request.tokens, context=request.context, own=request.own,
                  progress=progress)
 
 
 def both_ledgers(data: bytes, progress: Progress) -> Ledgers:
-    """In the process."""
+    """In the process, likewise."""
     from .consumption import ledgers
 
+    gc.disable()
     progress.update("building the model without weights")
     consumption, coverage = ledgers(from_json(data, Release), own=True)
     return Ledgers(consumption=consumption, coverage=coverage)

@@ -18,9 +18,10 @@ from typing import Any, NamedTuple
 import torch
 
 from dayzero.errors import NotPossible
-from dayzero.runtime import own_code
-from dayzero.runtime.autocast import meta_autocast
+from dayzero.runtime import environment, own_code
 from dayzero.runtime.library import AUTO_CLASSES, LIBRARY_ERRORS, auto_class, cause
+from dayzero.runtime.meta import meta_autocast, unfilled
+from dayzero.runtime.older import keyword, stated_dtype
 from dayzero.schema import Release
 
 NOT_ARCHITECTURE = ("quantization_config", "auto_map", "torch_dtype", "_name_or_path")
@@ -87,7 +88,7 @@ def _of_library(release: Release) -> Built:
     try:
         config = config_class.from_dict(values)
         with constructing():
-            model = auto.from_config(config, dtype=_dtype(config, release))
+            model = auto.from_config(config, **keyword(_dtype(config, release)))
     except LIBRARY_ERRORS as error:
         raise NotPossible(
             f"transformers {transformers.__version__} cannot build {release.name}: {cause(error)}",
@@ -105,7 +106,7 @@ def _of_release(release: Release, named: own_code.Entries) -> Built:
     try:
         config = config_class.from_dict(architecture(release.config))
         with constructing():
-            model = loaded.model._from_config(config, dtype=_dtype(config, release))
+            model = loaded.model._from_config(config, **keyword(_dtype(config, release)))
     except LIBRARY_ERRORS as error:
         where = own_code.place(error, Path(release.root or ""))
         raise NotPossible(f"the code of {release.name} cannot build its model with transformers "
@@ -127,7 +128,7 @@ def constructing() -> Iterator[None]:
     for name in names:
         setattr(torch.nn.init, name, lambda tensor, *_args, **_kwargs: tensor)
     try:
-        with torch.device("meta"):
+        with torch.device("meta"), unfilled():
             yield
     finally:
         for name, function in plain.items():
@@ -185,8 +186,7 @@ def _auto_class(config_class: Any, release: Release) -> Any:
 
 def _dtype(config: Any, release: Release) -> torch.dtype:
     """The config's dtype, else that of most weights, else bf16 (in which quantised releases compute)."""
-    stated = config.get_text_config().dtype or getattr(config, "dtype", None)
-    if isinstance(stated, torch.dtype):
+    if stated := stated_dtype(config):
         return stated
     names = {"f32": torch.float32, "f16": torch.float16}
     return names.get(release.model.dtype, torch.bfloat16)
@@ -216,6 +216,8 @@ def _notes(release: Release, model: torch.nn.Module) -> Iterator[str]:
         yield "quantisation left out: the unquantised architecture was traced"
     if _differs(declared, stored):
         yield f"declares {declared:,} parameters, the files hold {stored:,}"
+    if other := environment.note(release.config):
+        yield other
 
 
 def _differs(declared: int, stored: int) -> bool:

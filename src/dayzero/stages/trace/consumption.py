@@ -15,8 +15,8 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
-from dayzero.data.operators import operators
 from dayzero.data.vocabulary import vocabulary
+from dayzero.progress import SILENT, Progress
 from dayzero.runtime.isolation import Limits
 from dayzero.schema import Release
 from dayzero.schema.consumption import Consumption
@@ -24,6 +24,7 @@ from dayzero.schema.coverage import Coverage
 
 from . import child
 from .destinations import destinations, need_libraries
+from .step import Step
 
 if TYPE_CHECKING:
     import torch
@@ -53,13 +54,13 @@ def consumption(release: Release, *, trust: Limits | None = None) -> Consumption
     return _consumed(release, own=False)[0]
 
 
-def ledgers(release: Release, *, trust: Limits | None = None, own: bool = False
+def ledgers(release: Release, *, trust: Limits | None = None, own: bool = False, progress: Progress = SILENT
             ) -> tuple[Consumption, Coverage | None]:
     """Which keys are read, and where the tensors go in the same model; without tensors None. The release's own code
     runs as in `trace`. Raises like `consumption`."""
     need_libraries()
     if trust is not None and child.brings_code(release):
-        return child.ledgers_confined(release, trust)
+        return child.ledgers_confined(release, trust, progress=progress)
     consumed, built = _consumed(release, own)
     return consumed, destinations(release, built) if release.tensors.count else None
 
@@ -112,16 +113,14 @@ def _place(frame: FrameType, roots: list[str]) -> str:
 
 def _forward(release: Release, model: torch.nn.Module) -> str:
     """Run a prefill; why it failed, or nothing."""
-    import torch
-
+    from dayzero.runtime import stand_ins
     from dayzero.runtime.library import LIBRARY_ERRORS, cause
 
-    from . import capture
+    from .runs import Runs
 
-    routed = max(((kind.experts, kind.top_k) for kind in release.model.feed_forwards.values()), default=(0, 0))
-    with torch.inference_mode(), capture.Recorder(model, operators(), *routed):
+    with stand_ins.fallbacks(model):
         try:
-            capture.prefill(model, 1, TOKENS)
+            Runs(model, release.model).run(Step("prefill", 1, TOKENS))
         except LIBRARY_ERRORS as error:
             return f"the forward pass failed: {cause(error)}"
     return ""
@@ -129,10 +128,8 @@ def _forward(release: Release, model: torch.nn.Module) -> str:
 
 def _by_key(reads: Reads, model: torch.nn.Module) -> dict[str, tuple[str, ...]]:
     """The reads of the language model, also by the other names that its configuration classes have for a key."""
-    config: Any = model.config
-    towers = {sub for name, sub in (config.sub_configs or {}).items() if name not in vocabulary().config.text}
     found: dict[str, dict[str, None]] = defaultdict(dict)
-    classes = {kind for kind, _ in reads} - towers
+    classes = _of_language(model.config, {kind for kind, _ in reads})
     for (kind, key), places in reads.items():
         if kind in classes:
             found[key] |= places
@@ -145,6 +142,19 @@ def _by_key(reads: Reads, model: torch.nn.Module) -> dict[str, tuple[str, ...]]:
         for key in _words(getattr(kind, MOVES[0], None)):
             found[key] |= found.get(TABLE, {})
     return {key: tuple(places) for key, places in sorted(found.items()) if places}
+
+
+def _of_language(config: Any, classes: set[type]) -> set[type]:
+    """Without the configurations of towers. A class that declares no parts has those of its language model and its own;
+    whatever else is configured is made in the model."""
+    from transformers import PreTrainedConfig
+
+    if config.sub_configs or config.get_text_config() is config:
+        return classes - {sub for name, sub in (config.sub_configs or {}).items()
+                          if name not in vocabulary().config.text}
+    text = config.get_text_config()
+    inner = {type(value) for value in vars(text).values() if isinstance(value, PreTrainedConfig)}
+    return classes & {type(config), type(text), *inner}
 
 
 def _taken(kind: type) -> Iterator[tuple[str, str]]:

@@ -70,24 +70,27 @@ def ledger(coverage: Coverage) -> dict[str, Any]:
 
 @rule("weights-unchecked", "info")
 def weights_unchecked(case: Case) -> Iterator[Finding]:
-    """The tensors could not be compared with the model that the library builds.
+    """The tensors could not be compared with the model that the code builds.
 
     ## What
-    The ledger of weights was asked for, and the library is not installed or has no class for the model.
+    The ledger of weights was asked for, and the library is not installed or has no class for the model; or the
+    release's own code was to build it and could not.
 
     ## Why
     Without this, nothing found would look like everything found in order.
 
     ## Example
-    A release that appeared today and brings its own code, which is not executed.
+    A release that appeared today and brings its own code, which is not executed unless that is asked for.
 
     ## How to fix
-    Install a library that knows the model, or state what the engine declares in [engine].
+    Compare with the release's own code (--trust-remote-code), install a library that knows the model, or state what the
+    engine declares in [engine].
     """
     if case.coverage and case.coverage.impossible:
         yield Finding(rule="weights-unchecked", severity="info", subject="weights",
                       message=f"not compared with a library's model: {case.coverage.impossible}",
-                      hint="a newer transformers may know the model; [engine] declares does the same for an engine")
+                      hint="--trust-remote-code compares with the release's own code; a newer transformers may know the "
+                           "model; [engine] declares does the same for an engine")
 
 
 def _subject(pattern: str, layers: tuple[int, ...]) -> str:

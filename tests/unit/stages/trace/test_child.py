@@ -1,0 +1,106 @@
+"""Traces and ledgers of a release's own code: what they find, what they say, and what misbehaving code ends in."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+from tests.support.own_code import EXPERTS, HEADS, HIDDEN, LAYERS, MODELING, PARAMETERS, VOCAB, WIDTH, guest, tensors
+
+from dayzero.errors import NotPossible, StageError
+from dayzero.runtime.isolation import Limits
+from dayzero.schema import Release
+from dayzero.stages.read import read
+from dayzero.stages.trace import consumption, ledgers, trace
+
+LIMITS = Limits(seconds=120, memory=4 << 30)
+
+
+def release(folder: Path, tmp_path: Path) -> Release:
+    return read(folder, cache=tmp_path / "cache", metadata_only=True)
+
+
+def test_own_code_is_traced_with_trust_only(tmp_path) -> None:
+    made = release(guest(tmp_path / "guest"), tmp_path)
+    with pytest.raises(NotPossible, match="not executed") as caught:
+        trace(made)
+    assert "--trust-remote-code" in caught.value.hint
+    graph = trace(made, batch=2, tokens=16, context=8, trust=LIMITS)
+    assert graph.parameters == PARAMETERS and "modeling_guest.GuestForCausalLM" in graph.source
+    assert set(graph.phases) == {"prefill", "decode"} and not graph.missing
+    # 2 x weights of all matrices x tokens: this code runs every expert on every token.
+    layer = 4 * HIDDEN**2 + EXPERTS * HIDDEN + EXPERTS * 2 * HIDDEN * WIDTH
+    matrices = sum(call.flops for call in graph.operators if call.phase == "prefill" and call.op == "aten.mm")
+    assert matrices == 2 * 2 * 16 * (LAYERS * layer + VOCAB * HIDDEN)
+    assert any(line.startswith("transformers.utils.generic.OutputRecorder: ") for line in graph.supplied)
+    assert any("is_torch_fx_available" in line for line in graph.supplied)
+    assert graph.isolation and "modeling_guest" not in " ".join(sys.modules)
+
+
+def test_ledgers_of_own_code(tmp_path) -> None:
+    consumed, covered = ledgers(release(guest(tmp_path / "guest"), tmp_path), trust=LIMITS)
+    assert covered is not None and covered.tensors == covered.placed == len(tensors())
+    assert not covered.unfilled and not covered.misshapen and "GuestForCausalLM" in covered.source
+    line = next(number for number, text in enumerate(MODELING.splitlines(), 1) if "mul(self.config.gate_scale)" in text)
+    assert consumed.places("gate_scale") == (f"modeling_guest.py:{line}",)
+    assert consumed.places("num_experts") and not consumed.places("unread") and not consumed.incomplete
+    assert consumption(release(tmp_path / "guest", tmp_path), trust=LIMITS).reads == consumed.reads
+
+
+def test_shapes_that_the_own_code_does_not_declare_are_found(tmp_path) -> None:
+    stored = tensors(decay=HEADS + 2)
+    lost = "model.layers.1.experts.3.up_proj.weight"
+    del stored[lost]
+    stored["model.layers.0.stray.weight"] = ((2, 2), "BF16")
+    _, covered = ledgers(release(guest(tmp_path / "guest", stored=stored), tmp_path), trust=LIMITS)
+    assert covered is not None
+    assert [(one.pattern, one.file, one.declared, one.layers) for one in covered.misshapen] == [
+        ("model.layers.{L}.decay", (HEADS + 2,), (HEADS,), (0, 1))]
+    assert [(gap.layers, gap.filled) for gap in covered.unfilled] == [((1,), 0.0)]
+    assert covered.placed == covered.tensors - 1
+
+
+@pytest.mark.parametrize(("code", "says"), [
+    ("from transformers.utils import no_such_name", r"no_such_name.*\(modeling_guest.py:1\)"),
+    ("import no_such_package_at_all", r"no_such_package_at_all.*\(modeling_guest.py:1\)"),
+    ("\n\nthis is no python", r"\(modeling_guest.py:3\)"),
+])  # fmt: skip
+def test_code_that_cannot_be_imported_is_told_with_its_line(tmp_path, code, says) -> None:
+    made = release(guest(tmp_path / "guest", modeling=f"{code}\n{MODELING}"), tmp_path)
+    with pytest.raises(NotPossible, match=says):
+        trace(made, trust=LIMITS)
+
+
+def test_a_model_that_cannot_be_built_is_told_with_its_line(tmp_path) -> None:
+    modeling = MODELING.replace("super().__init__()", "super().__init__(); config.no_such_key", 1)
+    with pytest.raises(NotPossible, match=r"no_such_key.*\(modeling_guest.py:\d+\)"):
+        trace(release(guest(tmp_path / "guest", modeling=modeling), tmp_path), trust=LIMITS)
+
+
+@pytest.mark.parametrize(("code", "says"), [
+    ("import os; os._exit(0)", "exit code 0"), ("import sys; sys.exit(5)", "exit code 5"),
+    ("raise KeyboardInterrupt", "KeyboardInterrupt"), ("import time; time.sleep(600)", "not done after 8 s"),
+])  # fmt: skip
+def test_code_that_misbehaves_ends_in_an_error(tmp_path, code, says) -> None:
+    made = release(guest(tmp_path / "guest", modeling=f"{code}\n{MODELING}"), tmp_path)
+    with pytest.raises(StageError, match=says) as caught:
+        trace(made, trust=Limits(seconds=8, memory=4 << 30))
+    assert "guest" in caught.value.message and caught.value.hint
+
+
+def test_code_that_wants_the_network_or_other_folders_is_refused(tmp_path) -> None:
+    outside = tmp_path / "outside"
+    for code in ("import socket; socket.create_connection(('127.0.0.1', 9))", f"open({str(outside)!r}, 'w')"):
+        made = release(guest(tmp_path / "guest", modeling=f"{code}\n{MODELING}"), tmp_path)
+        with pytest.raises((NotPossible, StageError), match=r"ermission|ermitted"):
+            trace(made, trust=LIMITS)
+    assert not outside.exists()
+
+
+def test_what_code_prints_disturbs_nothing(tmp_path) -> None:
+    noise = "import sys; print('{}' * 1000); sys.stderr.write('x' * 10_000_000); print('\\x1b[31m')"
+    made = release(guest(tmp_path / "guest", modeling=f"{noise}\n{MODELING}"), tmp_path)
+    assert trace(made, trust=LIMITS).parameters == PARAMETERS
