@@ -139,6 +139,9 @@ def _polynomials(seen: Seen) -> Iterator[Polynomial]:
 def _bounds(polynomials: Iterable[Polynomial], seen: Seen, constants: Sequence[int]) -> Iterator[str]:
     """A polynomial that is cut off: of a cache that keeps the last tokens, or of a choice."""
     asked = seen.asked[0]
+    if asked.value in constants:
+        entries = (f"min((context + tokens) // {each}, {asked.value})" for each in constants if each < asked.value)
+        yield from (each for each in entries if holds(each, (*seen.own, asked)))
     for polynomial in polynomials:
         whole = text(polynomial)
         candidates = [f"min({whole}, {asked.value})"] if asked.value in constants else []

@@ -3,6 +3,7 @@ masks."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ from dayzero.schema import Attention
 from dayzero.stages.trace.captured import Call, Shapes
 from dayzero.stages.trace.kinds import plain
 
-from .group import Axis, product
+from .group import Axis, Terms, product
 from .pointwise import MOVING, cache
 from .products import read_product
 
@@ -43,7 +44,9 @@ def softmax(work: Sequence[Call], bases: Sequence[str], around: Around) -> Read 
         "v_head_dim": product(v_head_dim), "item": around.item,
     }  # fmt: skip
     if spec and spec.merged > 1:
-        axes |= {"kv_heads": product(spec.kv_heads), "window": product(around.window or context + tokens),
+        entries = (context + tokens) // spec.merged
+        near = spec.window or around.window or min(keys - entries, context + tokens)
+        axes |= {"kv_heads": product(spec.kv_heads), "window": product(near),
                  "merged": product(spec.merged), "top_k": product(around.top_k or context + tokens)}
         return "merged_attention", "sparse" if around.top_k else "", axes
     kind = "sparse" if around.top_k else kind
@@ -171,29 +174,31 @@ def rotary(work: Sequence[Call], bases: Sequence[str], around: Around) -> Read |
         turned = width if width == max(call.outputs[0][-1] for call in work if call.outputs) else 2 * width
         return "rotary", "table", {"tokens": product(*rows), "heads": 1, "turned": product(turned), "table": 1,
                                    "item": around.item}
-    all_rows, turned = _turned(work)
+    terms, turned = _turned(work)
     if not turned:
         return None
-    even = all_rows % around.rows == 0
-    tokens, heads = (around.rows, all_rows // around.rows) if even else (all_rows, 1)
-    return "rotary", "", {"tokens": product(tokens), "heads": product(heads), "turned": product(turned), "table": 0,
-                          "item": around.item}
+    rows = sum(map(prod, terms))
+    entries = bool(around.attention and around.attention.merged > 1)  # some are those of entries, not of tokens
+    even = not entries and rows % around.rows == 0
+    return "rotary", "", {"tokens": product(around.rows) if even else terms, "turned": product(turned), "table": 0,
+                          "heads": product(rows // around.rows if even else 1), "item": around.item}
 
 
-def _turned(work: Sequence[Call]) -> tuple[int, int]:
-    """(heads of all tokens together, width of the part that turns); (0, 0) when the calls do not show it."""
+def _turned(work: Sequence[Call]) -> tuple[Terms, int]:
+    """(heads of all tokens together, width of the part that turns); width 0 when the calls do not show it."""
     own = [call.inputs for call in work if call.op == f"{OWN}rotary"]
     if own:
         width = 2 * own[0][1][-1]
-        return sum(prod(shapes[0][:-1]) for shapes in own), width
+        return tuple(shapes[0][:-1] for shapes in own), width
     tables = [call.inputs for call in work if plain(call.op) == "aten.mul" and _is_turn(call.inputs)]
     if not tables:
-        return 0, 0
+        return (), 0
     swapped = any(plain(call.op) == "aten.neg" for call in work)
     is_complex = any("complex" in call.dtype for call in work)
     times, factor = (2, 1) if swapped else (1, 2) if is_complex else (4, 2)
-    rows = sum(max(map(prod, shapes)) // shapes[0][-1] for shapes in tables)
-    return rows // times, factor * max(shapes[0][-1] for shapes in tables)
+    turns = Counter(max(shapes, key=prod)[:-1] for shapes in tables)
+    terms = tuple(heads for heads, number in turns.items() for _ in range(max(1, number // times)))
+    return terms, factor * max(shapes[0][-1] for shapes in tables)
 
 
 def _is_turn(shapes: Shapes) -> bool:

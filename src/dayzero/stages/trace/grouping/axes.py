@@ -112,7 +112,10 @@ class Reader:
 
 
 def _dtype(work: Sequence[Call]) -> str:
-    """dtype of the largest result: the activations', not that of an index or a table."""
+    """dtype of the largest product; without one of the largest result, but not that of an index or a table."""
+    product = max(work, key=lambda call: call.flops, default=None)
+    if product and product.flops:
+        return product.dtype
     floats = [call for call in work if call.outputs and not call.dtype.startswith(("i", "u", "bool"))]
     largest = max(floats or work, key=lambda call: max(map(prod, call.outputs), default=0), default=None)
     return largest.dtype if largest else ""

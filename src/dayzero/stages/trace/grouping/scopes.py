@@ -35,11 +35,16 @@ class Scopes:
         self._contexts = table.contexts
         self._types = types
         self._parents = {path.rpartition(".")[0] for path in types if path}
+        self._blocks = {path.rpartition(".")[0] for path in self._parents if path}
         self._known: dict[tuple[str, tuple[str, ...]], tuple[Scope | None, Scope | None]] = {}
 
     def is_leaf(self, path: str) -> bool:
         """Whether a module has no modules inside."""
         return path not in self._parents
+
+    def is_block(self, path: str) -> bool:
+        """Whether a module has modules inside that have some themselves: a layer, not a projection or an activation."""
+        return path in self._blocks
 
     def find(self, call: Call, *, weighted: bool) -> Scope | None:
         """The scope of a call; `weighted`: it is a product with a weight. None: names say nothing."""

@@ -150,7 +150,7 @@ class Structure:
         """The addition of two tensors of the residual stream."""
         return (plain(call.op) == "aten.add" and len(call.inputs) == 2 and call.inputs[0] == call.inputs[1]
                 and len(call.inputs[0]) > 1 and call.inputs[0][-1] == self._hidden
-                and not self._scopes.is_leaf(call.place))
+                and self._scopes.is_block(call.place))
 
 
 def _shared_suffixes(calls: Sequence[Call]) -> dict[tuple[str, int], int]:
