@@ -1,0 +1,35 @@
+"""Which classes of a release's own files are to be loaded."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dayzero.runtime.own_code import Entries, entries
+
+
+def release(root: Any, auto_map: Any) -> Any:
+    return SimpleNamespace(config={"auto_map": auto_map}, root=str(root) if root else None)
+
+
+@pytest.mark.parametrize(("auto_map", "found"), [
+    ({"AutoConfig": "c.C", "AutoModel": "m.Base", "AutoModelForCausalLM": "m.Whole"}, Entries("c.C", "m.Whole")),
+    ({"AutoModelForImageTextToText": "m.Seen"}, Entries("", "m.Seen")),
+    ({"AutoModel": ["m.First", None]}, Entries("", "m.First")),
+    ({"AutoConfig": "org/name--c.C", "AutoModel": "org/name--m.Base"}, Entries("c.C", "m.Base")),
+    ({"AutoConfig": "c.C"}, None),
+    ({"AutoModel": "gone.Base"}, None),
+    ({"AutoConfig": "gone.C", "AutoModel": "m.Base"}, None),
+    ({"AutoModel": "../m.Base"}, None),
+    ({"AutoModel": 3}, None), ("m.Base", None), (None, None),
+])  # fmt: skip
+def test_what_the_auto_map_names(tmp_path, auto_map, found) -> None:
+    for name in ("m", "c"):
+        (tmp_path / f"{name}.py").write_text("")
+    assert entries(release(tmp_path, auto_map)) == found
+
+
+def test_without_files_there_is_no_code() -> None:
+    assert entries(release(None, {"AutoModel": "m.Base"})) is None
