@@ -25,11 +25,10 @@ class _Module(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        finder: Finder = self.__dict__["finder"]
         child = f"{self.__name__}.{name}"
-        known: frozenset[str] = self.__dict__["known_modules"]
-        if child in known:
-            return importlib.import_module(child)
-        value = self.__dict__[name] = placeholder(f"{self.__name__}:{name}")
+        value = importlib.import_module(child) if child in finder.modules else finder.attribute(self.__name__, name)
+        self.__dict__[name] = value
         return value
 
 
@@ -45,7 +44,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
                 module, _, attribute = name.partition(":")
                 self._rows.setdefault(module, {})[attribute] = row
         parts = [module.split(".") for module in self._rows]
-        self._known = frozenset(".".join(each[:n]) for each in parts for n in range(1, len(each) + 1))
+        self.modules = frozenset(".".join(each[:n]) for each in parts for n in range(1, len(each) + 1))
         self._served: dict[str, Any] = {}
 
     def find_spec(self, fullname: str, path: Sequence[str] | None = None,
@@ -63,12 +62,20 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         """Put the stand-ins that the table has for this module into it."""
         package, _, rest = module.__name__.partition(".")
         rows = self._rows.get(module.__name__, {})
-        module.__dict__["known_modules"] = self._known
+        module.__dict__["finder"] = self
         if not rest:
             module.__dict__["__version__"] = self._table.packages[package].version
         module.__dict__["__all__"] = [*rows]
         for attribute, row in rows.items():
             module.__dict__[attribute] = self._serve(row)
+
+    def attribute(self, module: str, name: str) -> Any:
+        """What a module has under a name that the table does not give it: the stand-in that has this name elsewhere in
+        the package (libraries move their functions), if there is one and only one; else a placeholder."""
+        package = module.partition(".")[0]
+        rows = {row.names[0]: row for known, found in self._rows.items() if known.partition(".")[0] == package
+                for attribute, row in found.items() if attribute == name}
+        return self._serve(*rows.values()) if len(rows) == 1 else placeholder(f"{module}:{name}")
 
     def _serve(self, row: Row) -> Any:
         """The same object for all names of a row; its calls, or those of a module's `forward`, are counted."""

@@ -33,9 +33,6 @@ class _Unknown(type):
     def __iter__(cls) -> Any:
         raise missing(cls.dotted)
 
-    def __bool__(cls) -> bool:
-        raise missing(cls.dotted)
-
     dotted: str
 
 

@@ -84,6 +84,39 @@ def test_unknown_names_can_be_imported_and_are_an_error_when_called(tmp_path: Pa
         "flash_attn.cute.interface:run shipped.py 14", "flash_attn.cute.interface:Thing.apply shipped.py 14"]  # fmt: skip
 
 
+def test_a_function_that_moved_is_found_by_its_name_unless_two_have_it(tmp_path: Path) -> None:
+    shipped = """
+        from fla.modules.elsewhere import ShortConvolution
+        from mamba_ssm.ops.elsewhere import selective_scan_fn, RMSNorm
+        import fla.modules
+        MOVED = (ShortConvolution is fla.modules.ShortConvolution, selective_scan_fn.__name__)
+
+        def go():
+            return RMSNorm(8)
+    """
+    out = run("""
+        import shipped
+        print(shipped.MOVED)
+        try:
+            shipped.go()
+        except stand_ins.MissingStandIn as error:
+            print(error.call)
+    """, tmp_path, shipped=shipped)  # fmt: skip
+    assert out.splitlines() == ["(True, 'selective_scan_fn')", "mamba_ssm.ops.elsewhere:RMSNorm"]
+
+
+def test_the_library_of_models_uses_them_where_it_would_use_the_package(tmp_path: Path) -> None:
+    out = run("""
+        import torch
+        from transformers.models.kimi_linear import modeling_kimi_linear as models
+        x = torch.ones(1, 3, 2, 4)
+        models.chunk_kimi_delta_attention(x, x, x, -x, x[..., 0], output_final_state=True)
+        models.causal_conv1d_fn(x[:, :, 0], torch.ones(3, 2), activation="silu")
+        print([(s.call, s.op) for s in stand_ins.called()])
+    """, tmp_path)
+    assert out == "[('fla.ops.kda:chunk_kda', 'dayzero.delta_rule'), ('causal_conv1d:causal_conv1d_fn', 'dayzero.convolution')]\n"  # noqa: E501
+
+
 def test_an_argument_that_a_stand_in_does_not_have_is_named(tmp_path: Path) -> None:
     shipped = """
         import torch
