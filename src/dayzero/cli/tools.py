@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,11 +12,17 @@ from dayzero.errors import UsageError
 
 from .app import app
 from .options import (
+    MEMORY,
+    SECONDS,
     AsJson,
+    CodeMemory,
+    CodeSeconds,
     Revision,
+    Trust,
     drawn_progress,
     print_rule,
     show,
+    trust_of,
 )
 from .outputs import refuse_output
 from .streams import output
@@ -41,13 +47,30 @@ def card(
     out: Annotated[Path | None, typer.Argument(
         help="Of a card: folder to write its release to, which must not exist or be empty. Of a release: file to write "
              "its card to; absent: it is printed.")] = None,
-    revision: Revision = None,
+    against: Annotated[str | None, typer.Option(
+        "--against", help="Compare what the code of SOURCE runs with what follows from this card, or release.")] = None,
+    batch: Annotated[int, typer.Option(min=1, help="With --against: sequences.")] = 1,
+    tokens: Annotated[int, typer.Option(min=1, help="With --against: new tokens in prefill.")] = 64,
+    context: Annotated[int, typer.Option(min=1, help="With --against: cached tokens in decode.")] = 64,
+    top: Annotated[int, typer.Option(min=1, help="With --against: rows of each table.")] = 20,
+    revision: Revision = None, trust_remote_code: Trust = False, code_seconds: CodeSeconds = SECONDS,
+    code_memory: CodeMemory = MEMORY, as_json: AsJson = False,
 ) -> None:
-    """A card's metadata-only release (config, index, shards with headers and no data), or a release's card."""
+    """A card's metadata-only release (config, index, shards with headers and no data), or a release's card; or what
+    a card does not say about a release's code."""
     from dayzero.schema.store import write_atomic
     from dayzero.stages.read import card_of, card_text, write_release
     from dayzero.stages.read import read as read_release
 
+    trust = trust_of(trust_remote_code, code_seconds, code_memory)
+    if against is not None:
+        if out is not None:
+            raise UsageError("--against writes nothing", "leave the second argument out")
+        _show_agreement(source, against, top, as_json, batch=batch, tokens=tokens, context=context, trust=trust,
+                        revision=revision)
+        return
+    if trust or as_json:
+        raise UsageError("no code runs to write a card or a release, and they are not JSON", "add --against")
     if source.endswith(".toml"):
         if revision is not None:
             raise UsageError("a card is not on a hub and has no revision", "leave the revision out")
@@ -63,6 +86,18 @@ def card(
         write_atomic(out, text.encode())
     with output():
         sys.stdout.write(text if out is None else f"{out}\n")
+
+
+def _show_agreement(source: str, against: str, top: int, as_json: bool, **options: Any) -> None:
+    """The trace of one release against the graph that follows from the other."""
+    from dayzero.stages.trace import agree, agreement_tables, formula
+    from dayzero.traced import read_for_trace, traced
+
+    with drawn_progress() as progress:
+        code = traced(source, progress=progress, **options)
+        sizes = {name: options[name] for name in ("batch", "tokens", "context")}
+        found = agree(code, formula.graph(read_for_trace(against, progress=progress).model, **sizes))
+    show(lambda: found, lambda: agreement_tables(found, top), as_json)
 
 
 @app.command()

@@ -1,5 +1,7 @@
 """Trace: the operators that a model's own code runs, seen without weights. Importing it does not import torch."""
 
+from . import formula
+from .agreement import Agreement, agree
 from .breaks import Break, Exported, foreseen, try_export
 from .consumption import consumption, ledgers
 from .destinations import coverage
@@ -20,8 +22,11 @@ from .views import (
     support_tables,
     to_contract,
 )
+from .views.agreements import agreement_tables
 
-__all__ = ["VIEWS", "Break", "Diff", "Exported", "Support", "breaks_tables", "call_tree", "compare", "consumption",
-           "control_flow_table", "coverage", "diff_tables", "foreseen", "from_contract", "hot_spots", "kind_tables",
-           "ledgers", "operator_support", "operators_table", "overview", "support_tables", "to_contract", "trace",
-           "try_export"]
+__all__ = [
+    "VIEWS", "Agreement", "Break", "Diff", "Exported", "Support", "agree", "agreement_tables", "breaks_tables",
+    "call_tree", "compare", "consumption", "control_flow_table", "coverage", "diff_tables", "foreseen", "formula",
+    "from_contract", "hot_spots", "kind_tables", "ledgers", "operator_support", "operators_table", "overview",
+    "support_tables", "to_contract", "trace", "try_export",
+]  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 
 from dayzero.placement import operators
 from dayzero.placement.memory import value_bytes
@@ -28,15 +29,29 @@ def between(model: ModelSpec, weights: list[Weight]) -> Iterator[Part]:
         parent = weight.module.rpartition(".")[0]
         if family.role in ("mlp.down", "shared_experts.down"):
             yield for_all_rows(operators.activation(1, sides[1], item), parent, family.layers)
-        elif family.role == "attention.gate" or _has_gate(family, sides, model):
+            if family.role == "shared_experts.down":  # is added to what the routed ones give
+                block = parent.rpartition(".")[0]
+                yield for_all_rows(operators.residual(1, model.hidden_size, item), block, family.layers)
+        elif _has_gate(family, sides, model):
             width = sides[0] if family.role == "attention.gate" else sides[0] // 2
-            yield for_all_rows(operators.activation(1, width, item), parent, family.layers)
+            yield for_all_rows(operators.activation(1, width, item), parent, _gated_layers(family, model))
+    for weight in weights:
+        if weight.family.role == "linear.decay" and weight.module.endswith("bias"):
+            width = prod(weight.family.shape)
+            yield for_all_rows(operators.activation(1, width, item), weight.module.rpartition(".")[0],
+                               weight.family.layers)
 
 
 def _has_gate(family: WeightFamily, sides: tuple[int, int], model: ModelSpec) -> bool:
-    """Whether a query projection gives a gate for the output beside the queries."""
+    """Whether a projection gives a gate for the output, by itself or beside the queries."""
     attention = attention_of(family, model)
-    return family.role == "attention.q" and sides[0] == 2 * attention.heads * attention.head_dim
+    both = family.role == "attention.q" and sides[0] == 2 * attention.heads * attention.head_dim
+    return both or (family.role == "attention.gate" and bool(_gated_layers(family, model)))
+
+
+def _gated_layers(family: WeightFamily, model: ModelSpec) -> tuple[int, ...]:
+    """Layers where the gate is an operation of its own: in a linear attention it is part of the output's norm."""
+    return tuple(index for index in family.layers if model.attentions[model.layers[index].attention].kind != "linear")
 
 
 def _layer_prefix(weights: list[Weight]) -> str:

@@ -9,7 +9,7 @@ import msgspec
 from dayzero.ops import cache_bytes_per_token
 from dayzero.placement import operators
 from dayzero.placement.memory import value_bytes
-from dayzero.schema import Attention, ModelSpec
+from dayzero.schema import Attention, ModelSpec, Rope
 
 from .parts import INDEX_ITEM, KEYS, ROWS, Axes, Part, Weight
 
@@ -17,6 +17,7 @@ from .parts import INDEX_ITEM, KEYS, ROWS, Axes, Part, Weight
 def mixing(model: ModelSpec, weights: list[Weight]) -> Iterator[Part]:
     """What mixes tokens in each kind of layer, with its rotary positions, its indexer and what it adds to the cache."""
     item = value_bytes(model)
+    yield from _tables(model, item)
     for name, attention in model.attentions.items():
         layers = tuple(index for index, layer in enumerate(model.layers) if layer.attention == name)
         own = [weight for weight in weights if not set(layers).isdisjoint(weight.family.layers)]
@@ -29,9 +30,12 @@ def mixing(model: ModelSpec, weights: list[Weight]) -> Iterator[Part]:
         yield _softmax(attention, module, layers, item)
         yield Part("copy", "cache", module, layers,
                    {"elements": f"{ROWS} * {cache_bytes_per_token(attention, 1)}", "item": item})
+        turned = _turned(attention, model.ropes.get(name))
+        if turned:
+            heads = attention.heads + attention.kv_heads
+            yield Part("rotary", "", module, layers, _turning(heads, turned, item))
         if attention.index_heads:
-            yield from _indexer(attention, own, item)
-        yield from _rotary(name, attention, model, module, layers, item)
+            yield from _indexer(attention, own, turned, item)
 
 
 def _module_of(weights: list[Weight], layers: tuple[int, ...]) -> str:
@@ -49,15 +53,13 @@ def _softmax(attention: Attention, module: str, layers: tuple[int, ...], item: f
     usual = operators.mixing(msgspec.structs.replace(whole, kind="full", window=None), 1, 1, 0, item).axes
     axes: Axes = {**usual, "sequences": "batch", "tokens": "tokens", "context": "context", "keys": KEYS, "window": KEYS}
     if attention.merged > 1:
-        chosen = attention.index_top_k
-        axes |= {"merged": attention.merged, "top_k": f"min({KEYS}, {chosen})" if chosen else KEYS,
-                 "keys": f"-(-({KEYS}) // {attention.merged})"}
-        return Part("merged_attention", "sparse" if chosen else "", module, layers, axes)
+        axes |= {"merged": attention.merged, "top_k": _chosen(attention), "keys": f"-(-({KEYS}) // {attention.merged})"}
+        return Part("merged_attention", "sparse" if attention.index_top_k else "", module, layers, axes)
     if attention.window:
         axes |= {"keys": f"min(context, {attention.window}) + tokens", "window": attention.window}
     kind = attention.kind
     if attention.index_top_k:
-        kind, axes["window"] = "sparse", attention.index_top_k
+        kind, axes["window"] = "sparse", _chosen(attention)
     return Part("attention", kind, module, layers, axes)
 
 
@@ -80,28 +82,45 @@ def _state(attention: Attention, weights: list[Weight], module: str, layers: tup
         yield Part("state_space", "", module, layers, {**axes, **widths, "state_dim": attention.head_dim})
 
 
-def _indexer(attention: Attention, weights: list[Weight], item: float) -> Iterator[Part]:
-    """In the layers that have an indexer of their own."""
+def _indexer(attention: Attention, weights: list[Weight], turned: int, item: float) -> Iterator[Part]:
+    """In the layers that have an indexer of their own: the choice, its rotary positions, and the keys that it keeps."""
     own = [weight for weight in weights if weight.word == "indexer"]
-    if own:
-        yield Part("indexer", "", own[0].module.rpartition(".")[0], own[0].family.layers, {
-            "sequences": "batch", "tokens": "tokens", "context": "context",
-            "keys": KEYS if attention.merged == 1 else f"-(-({KEYS}) // {attention.merged})",
-            "merged": attention.merged, "heads": attention.index_heads, "head_dim": attention.index_head_dim,
-            "top_k": f"min({KEYS}, {attention.index_top_k})" if attention.index_top_k else KEYS, "item": item,
-            "index_item": INDEX_ITEM})
+    if not own:
+        return
+    module, layers, width = own[0].module.rpartition(".")[0], own[0].family.layers, attention.index_head_dim
+    yield Part("indexer", "", module, layers, {
+        "sequences": "batch", "tokens": "tokens", "context": "context",
+        "keys": KEYS if attention.merged == 1 else f"-(-({KEYS}) // {attention.merged})", "merged": attention.merged,
+        "heads": attention.index_heads, "head_dim": width, "top_k": _chosen(attention), "item": item,
+        "index_item": INDEX_ITEM})
+    if turned:
+        yield Part("rotary", "", module, layers, _turning(attention.index_heads + 1, turned, item))
+    yield Part("copy", "cache", module, layers, {"elements": f"{ROWS} * {width}", "item": item})
 
 
-def _rotary(name: str, attention: Attention, model: ModelSpec, module: str, layers: tuple[int, ...], item: float
-            ) -> Iterator[Part]:
-    """The table of angles, once, and its application to queries and keys, where the config states positions."""
-    rope = model.ropes.get(name)
+def _chosen(attention: Attention) -> str:
+    """Entries that a query looks at."""
+    return f"min({KEYS}, {attention.index_top_k})" if attention.index_top_k else KEYS
+
+
+def _turning(heads: int, turned: int, item: float) -> Axes:
+    return {"tokens": ROWS, "heads": heads, "turned": turned, "table": 0, "item": item}
+
+
+def _tables(model: ModelSpec, item: float) -> Iterator[Part]:
+    """Angles of the positions, once for each way in which layers turn."""
+    ways = {(_turned(attention, rope), rope.base, rope.scaling, rope.factor)
+            for name, attention in model.attentions.items() if (rope := model.ropes.get(name))}
+    for turned, *_ in sorted(ways, key=str):
+        if turned:
+            yield Part("rotary", "table", "", (), {"tokens": ROWS, "heads": 1, "turned": turned, "table": 1,
+                                                   "item": item})
+
+
+def _turned(attention: Attention, rope: Rope | None) -> int:
+    """Width of the part of a head that turns; 0: nothing does, or the config does not say so."""
     if rope is None:
-        return
-    turned = attention.rope_dim if attention.kind == "latent" else round(attention.head_dim * (rope.share or 1))
-    if not turned:
-        return
-    heads = attention.heads + attention.kv_heads
-    for variant, where, count, table, place in (("table", (), 1, 1, ""), ("", layers, heads, 0, module)):
-        yield Part("rotary", variant, place, where,
-                   {"tokens": ROWS, "heads": count, "turned": turned, "table": table, "item": item})
+        return 0
+    if attention.kind == "latent":
+        return attention.rope_dim or 0
+    return round(attention.head_dim * (rope.share or 1))

@@ -83,7 +83,8 @@ def sides_of(weight: Weight, model: ModelSpec) -> tuple[int, int] | None:
     """(outer, inner) of a matrix; None: it is none. Of a packed one, and of one that is stored the other way round, the
     width that its role reads tells the sides."""
     family, values, reads = weight.family, weight.values, _reads(weight.family, model)
-    if len(family.shape) < 2 or values < 2:
+    is_vector = len(family.shape) > 2 and sum(size > 1 for size in family.shape) < 2
+    if len(family.shape) < 2 or is_vector:
         return None
     if prod(family.shape) == values and len(family.shape) == 2:
         outer, inner = family.shape

@@ -96,8 +96,8 @@ def test_windows_and_experts_in_one_tensor(models: dict[str, ModelSpec]) -> None
 
 
 def test_linear_attention_and_gates(models: dict[str, ModelSpec]) -> None:
-    """Qwen3-Next: 36 layers with 32 heads of 128 x 128 of state and convolutions over 8192 channels, 12 with 16 heads of
-    256 whose queries come with a gate, and a quarter of a head that turns."""
+    """Qwen3-Next: 36 layers with 32 heads of 128 x 128 of state and convolutions over 8192 channels; 12 with 16 heads
+    of 256 whose queries come with a gate, and a quarter of a head that turns."""
     found = graph(models["qwen3-next-80b-a3b"], tokens=1, context=1)
     (state,) = of(found, "linear_attention")
     assert state.flops == 36 * 32 * 7 * 128 * 128
