@@ -30,6 +30,7 @@ from .options import (
 
 if TYPE_CHECKING:
     from dayzero.progress import Progress
+    from dayzero.runtime.isolation import Limits
     from dayzero.schema import Device, OpGraph
     from dayzero.stages.trace import Support
 
@@ -73,7 +74,8 @@ def trace(
         other = _graph(diff, progress, again=force, **options) if diff else None
         shown = () if other is not None else views
         support = _support(graph, backend, progress) if "coverage" in shown else None
-        breaks = _breaks(graph, release, revision, export, progress) if "breaks" in shown else None
+        breaks = (_breaks(graph, release, revision, export, options["trust"], progress) if "breaks" in shown
+                  else None)
     if other is not None:
         _show_diff(other, graph, top, as_json)
         return
@@ -107,7 +109,8 @@ def _show_diff(before: OpGraph, after: OpGraph, top: int, as_json: bool) -> None
     show(lambda: found, lambda: diff_tables(found, top), as_json)
 
 
-def _breaks(graph: OpGraph, source: str, revision: str | None, export: bool, progress: Progress) -> dict[str, Any]:
+def _breaks(graph: OpGraph, source: str, revision: str | None, export: bool, trust: Limits | None,
+            progress: Progress) -> dict[str, Any]:
     """What graph capture would stumble over; with `export` what it does stumble over. Of a saved trace there is no
     source to search, and nothing to export: raises UsageError."""
     from dayzero.stages.trace import foreseen, try_export
@@ -117,7 +120,7 @@ def _breaks(graph: OpGraph, source: str, revision: str | None, export: bool, pro
     if release is None and export:
         raise UsageError("--export needs a release, and this is a saved trace", "give the release itself")
     return {"breaks": foreseen(graph, release),
-            "export": try_export(graph, release, progress) if release is not None and export else None}
+            "export": try_export(graph, release, trust, progress) if release is not None and export else None}
 
 
 def _support(graph: OpGraph, backends: list[str] | None, progress: Progress) -> tuple[Support, ...]:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import importlib.util
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dayzero.errors import NotPossible
+from dayzero.graphs import layer_list
 from dayzero.progress import SILENT, Progress
-from dayzero.schema import Noun, OpGraph, Release
+from dayzero.schema import Noun, OpGraph, Release, from_json
 
 if TYPE_CHECKING:
     import torch
+
+    from dayzero.runtime.isolation import Limits
 
 MOST = 8
 """Layers that are exported at most."""
@@ -36,27 +40,62 @@ class Exported(Noun, frozen=True, kw_only=True):
     """`file:line` in the model's code where it stopped."""
 
 
-def try_export(graph: OpGraph, release: Release, progress: Progress = SILENT) -> Exported:
-    """Export a forward of 16 tokens through as many first layers as hold every kind, at most MOST. The library's class
-    is exported, without weights; a release's own code is not run here.
+class ExportRequest(Noun, frozen=True, kw_only=True):
+    """What to export."""
 
-    Raises NotPossible without torch and transformers, or where the library has no class for the model.
+    release: Release
+    """As it was read."""
+    own: bool
+    """Whether it is the release's own code."""
+    path: str | None
+    """Dotted path of the list of layers; None: there is none, and all is exported."""
+    layers: int
+    """First layers that stay in it."""
+    kinds: tuple[str, ...]
+    """Kinds of layers among them."""
+
+
+def try_export(graph: OpGraph, release: Release, trust: Limits | None = None, progress: Progress = SILENT) -> Exported:
+    """Export a forward of 16 tokens, without weights, through as many first layers as hold every kind, at most MOST, of
+    the class that was traced. A release's own code runs with `trust` only, in a confined process, and with stand-ins
+    for kernel libraries.
+
+    Raises NotPossible without torch and transformers, without `trust` for own code, or where the model cannot be built.
     """
     for package in ("torch", "transformers"):
         if importlib.util.find_spec(package) is None:
             raise NotPossible(f"{package} is not installed", "pip install 'dayzero[torch]'")
-    if graph.isolation:
-        raise NotPossible("the release's own code was traced, which is not exported",
-                          "a class of the library for this model can be exported")
+    layers, kinds = _first_layers(graph)
+    request = ExportRequest(release=release, own=bool(graph.isolation), path=layer_list(graph), layers=layers,
+                            kinds=kinds)
+    if not request.own:
+        return _built_and_exported(request, progress)
+    if trust is None:
+        raise NotPossible("the release's own code was traced, which is not run again without being trusted",
+                          "add --trust-remote-code")
+    from dayzero.runtime.isolation import isolated
+
+    found, _ = isolated(f"{__name__}:confined", request, Exported, whose=f"the code of {release.name}", limits=trust,
+                        readable=[Path(release.root)] if release.root else [], progress=progress)
+    return found
+
+
+def confined(data: bytes, progress: Progress) -> Exported:
+    """In the process that may run the release's own code."""
+    return _built_and_exported(from_json(data, ExportRequest), progress)
+
+
+def _built_and_exported(request: ExportRequest, progress: Progress) -> Exported:
     from dayzero.stages.trace import construct
 
     progress.update("building the model for an export", 0)
     with construct.quiet():
-        model = construct.build(release).model
-        count, kinds = _first_layers(graph)
-        kept = _truncate(model, graph, count)
-        progress.update(f"exporting {kept} layers", 0)
-        return _export(model, kept, kinds)
+        model = construct.build(request.release, own=request.own).model
+        if request.path is not None:
+            listed: Any = model.get_submodule(request.path)
+            del listed[request.layers:]
+        progress.update(f"exporting {request.layers} layers", 0)
+        return _export(model, request.layers, request.kinds)
 
 
 def _first_layers(graph: OpGraph) -> tuple[int, tuple[str, ...]]:
@@ -64,18 +103,6 @@ def _first_layers(graph: OpGraph) -> tuple[int, tuple[str, ...]]:
     firsts = {kind.kind: min(kind.layers) for kind in graph.layer_kinds if kind.layers}
     count = min(max(firsts.values(), default=0) + 1, MOST)
     return count, tuple(kind for kind, first in firsts.items() if first < count)
-
-
-def _truncate(model: torch.nn.Module, graph: OpGraph, count: int) -> int:
-    """Leave the first layers in the list of layers; how many it has then."""
-    from dayzero.graphs import layer_list
-
-    path = layer_list(graph)
-    if path is None:
-        return sum(len(kind.layers) for kind in graph.layer_kinds)
-    layers: Any = model.get_submodule(path)
-    del layers[count:]
-    return len(layers)
 
 
 def _export(model: torch.nn.Module, layers: int, kinds: tuple[str, ...]) -> Exported:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -57,12 +58,21 @@ def text_parameters(graph: OpGraph) -> int:
     """Parameters without those of towers: all that lies beside the largest list of layers that ran, and whatever else
     ran on text alone."""
     ran = {call.module for call in graph.operators}
-    lists = [node.path for node in graph.modules if node.type == "ModuleList"
-             and any(path.startswith(f"{node.path}.") for path in ran)]
+    above = {path for module in ran for path in _above(module)}
+    sizes: dict[str, int] = {}
+    for node in graph.modules:
+        for path in _above(node.path):
+            sizes[path] = sizes.get(path, 0) + node.parameters
+    lists = [node.path for node in graph.modules if node.type == "ModuleList" and node.path in above]
     if not lists:
         return graph.parameters
-    sizes = {path: sum(node.parameters for node in graph.modules if node.path.startswith(f"{path}."))
-             for path in lists}
     text = max(lists, key=lambda path: sizes[path]).rpartition(".")[0]
     return sum(node.parameters for node in graph.modules
                if not text or node.path == text or node.path.startswith(f"{text}.") or node.path in ran)
+
+
+def _above(path: str) -> Iterator[str]:
+    """The paths of what the module lies in."""
+    while "." in path:
+        path = path.rpartition(".")[0]
+        yield path

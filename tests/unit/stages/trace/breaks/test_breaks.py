@@ -143,7 +143,8 @@ def test_an_export_that_fails_says_where(monkeypatch: pytest.MonkeyPatch) -> Non
     assert done.nodes == 0 and "GuardOnDataDependent" in done.error and "test_breaks.py:" in done.place
 
 
-def test_own_code_is_not_exported(make: Callable[..., Release], configs: dict[str, dict[str, Any]]) -> None:
+def test_own_code_is_exported_where_it_is_trusted_only(make: Callable[..., Release],
+                                                       configs: dict[str, dict[str, Any]]) -> None:
     with pytest.raises(NotPossible, match="own code"):
         try_export(layered_graph(), make(configs["dense"]))
 
