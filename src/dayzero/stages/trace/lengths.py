@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
+from functools import lru_cache
 from typing import NamedTuple
 
 from dayzero.errors import DayzeroError
@@ -109,7 +110,8 @@ def added(left: Polynomial, right: Polynomial) -> Polynomial:
     return {powers: coefficient for powers, coefficient in result.items() if coefficient}
 
 
-def find(seen: Seen, hints: Iterable[str], constants: Sequence[int]) -> Length | None:
+@lru_cache(maxsize=1 << 14)
+def find(seen: Seen, hints: tuple[str, ...], constants: tuple[int, ...]) -> Length | None:
     """The expression of one dimension: a hint that holds everywhere, a polynomial, a bound, or a rounding. None: it
     cannot be explained."""
     for hint in hints:
@@ -156,7 +158,8 @@ def _roundings(seen: Seen, constants: Sequence[int]) -> Iterator[str]:
     decode = any(sample.context for sample in seen.own)
     for constant in constants:
         for size in ("(context + tokens)", "tokens", "context"):
-            for form in (f"{size} // {constant}", f"-(-{size} // {constant})", f"-(-{size} // {constant}) * {constant}"):
+            up = f"-(-{size} // {constant})"
+            for form in (f"{size} // {constant}", up, f"{up} * {constant}"):
                 left = [sample._replace(value=sample.value - _value(form, sample)) for sample in samples]
                 rest = solve(DECODE if decode else PREFILL, left)
                 if rest is not None and all(coefficient > 0 for coefficient in rest.values()):

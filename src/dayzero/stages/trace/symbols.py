@@ -55,7 +55,7 @@ def operations(requested: Sequence[Grouped], tried: Sequence[Grouped], spec: Mod
     """The operations of the requested runs, one for each phase, in their order. `tried`: the groups of `probes`;
     `constants`: whole numbers of the config, which may bound or round a length. An axis that cannot be explained keeps
     its number, and its operation is not exact."""
-    known = sorted({each for each in (*constants, *_spec_constants(spec), CHUNK) if each > 1})
+    known = tuple(sorted({each for each in (*constants, *_spec_constants(spec), CHUNK) if each > 1}))
     runs = [*requested, *tried]
     places = {id(run): _places(run) for run in runs}
     found: dict[tuple[object, ...], Operation] = {}
@@ -110,7 +110,7 @@ def _numbers(group: Group, run: Captured, spec: ModelSpec) -> tuple[dict[str, fl
     return axes, not any(isinstance(axis, tuple) for axis in group.axes.values())
 
 
-def _axes(group: Group, aligned: Sequence[Sequence[tuple[Captured, Group]]], spec: ModelSpec, known: Sequence[int]
+def _axes(group: Group, aligned: Sequence[Sequence[tuple[Captured, Group]]], spec: ModelSpec, known: tuple[int, ...]
           ) -> tuple[dict[str, float | str], bool]:
     """Every axis as a number or an expression, and whether all are explained."""
     axes: dict[str, float | str] = {}
@@ -136,8 +136,8 @@ def _hints(group: Group, name: str, spec: ModelSpec) -> tuple[str, ...]:
     return ()
 
 
-def _length(name: str, axis: Terms, aligned: Sequence[Sequence[tuple[Captured, Group]]], hints: Iterable[str],
-            known: Sequence[int]) -> float | str | None:
+def _length(name: str, axis: Terms, aligned: Sequence[Sequence[tuple[Captured, Group]]], hints: tuple[str, ...],
+            known: tuple[int, ...]) -> float | str | None:
     """A sum of products of dimensions, each explained by itself; when the runs do not have the same ones, the length
     as a whole. None: it cannot be explained."""
     shapes = [[(run, _terms(group.axes.get(name))) for run, group in side] for side in aligned]

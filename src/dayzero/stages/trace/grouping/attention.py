@@ -13,7 +13,7 @@ from dayzero.schema import Attention
 from dayzero.stages.trace.captured import Call, Shapes
 from dayzero.stages.trace.kinds import plain
 
-from .group import Axis, Terms, product
+from .group import Axis, Terms, product, value
 from .pointwise import MOVING, cache
 from .products import read_product
 
@@ -177,7 +177,7 @@ def rotary(work: Sequence[Call], bases: Sequence[str], around: Around) -> Read |
     terms, turned = _turned(work)
     if not turned:
         return None
-    rows = sum(map(prod, terms))
+    rows = int(value(terms))
     entries = bool(around.attention and around.attention.merged > 1)  # some are those of entries, not of tokens
     even = not entries and rows % around.rows == 0
     return "rotary", "", {"tokens": product(around.rows) if even else terms, "turned": product(turned), "table": 0,

@@ -106,7 +106,7 @@ class Reader:
         return int(match[1]) if match and int(match[1]) < len(self._spec.layers) else None
 
     def _weight_item(self, path: str, item: float) -> float:
-        """Bytes for each logical weight of a module, as the release's tensors show them; else those of the activations."""
+        """Bytes of each logical weight of a module, as the release's tensors show; else those of an activation."""
         stored, parameters = self._stored.get(_inside(re.sub(r"\.\d+(\.|$)", r".{L}\1", path, count=1)), (0, 0))
         return stored / parameters if parameters else item
 
@@ -122,7 +122,7 @@ def _dtype(work: Sequence[Call]) -> str:
 
 
 def _stored(spec: ModelSpec) -> dict[str, tuple[int, int]]:
-    """(bytes, logical parameters) of all tensors below each module, scales included, by the module's path in a layer."""
+    """(bytes, logical parameters) of all tensors below each module, scales included, by its path in a layer."""
     totals: dict[str, tuple[int, int]] = {}
     for family in spec.families:
         path = _inside(family.pattern)

@@ -52,7 +52,7 @@ def embedding(work: Sequence[Call], bases: Sequence[str], around: Around) -> Rea
 def sampling(work: Sequence[Call], bases: Sequence[str], around: Around) -> Read | None:
     """Rows of scores and their width."""
     shapes = [shape for call in work for shape in call.inputs if shape] or [(1,)]
-    *rows, vocab = max(shapes, key=lambda shape: prod(shape))
+    *rows, vocab = sorted(shapes, key=lambda shape: prod(shape))[-1]
     return "sampling", "", {"tokens": product(*rows), "vocab": product(vocab), "item": around.item}
 
 

@@ -16,6 +16,7 @@ from dayzero.data.operators import Operators
 from dayzero.stages.trace.captured import Call
 from dayzero.stages.trace.kinds import plain
 
+from .products import read_product
 from .scopes import Scope, Scopes
 
 ALONE = ("embedding", "sampling", "conv", "experts", "state", "rotary", "norm")
@@ -101,9 +102,10 @@ class Structure:
             return
         for index in weighted:
             keys[index] = Key("linear", call.place, index)
-        if fused or (softmax and len(products) > 1):
+        if fused or (softmax and _is_attention([calls[index] for index in products])):
             self._core(calls, keys, indices, fused or products, [*fused] or [products[0]], "attention")
-        elif any(calls[index].kind in ("attention", "state") for index in products):
+        elif any(calls[index].kind in ("attention", "state") for index in products) \
+                and not self._scopes.is_block(call.place):
             self._core(calls, keys, indices, products, [products[0]], "state")
         else:
             for index in products:
@@ -151,6 +153,14 @@ class Structure:
         return (plain(call.op) == "aten.add" and len(call.inputs) == 2 and call.inputs[0] == call.inputs[1]
                 and len(call.inputs[0]) > 1 and call.inputs[0][-1] == self._hidden
                 and self._scopes.is_block(call.place))
+
+
+def _is_attention(calls: Sequence[Call]) -> bool:
+    """Whether the last product sums over what the first one gives a score for."""
+    products = [read_product(call) for call in calls]
+    if len(products) < 2 or products[0] is None or products[-1] is None:
+        return False
+    return products[0].outer in (products[-1].inner, products[-1].inner - 1)  # a sink is a score without a value
 
 
 def _shared_suffixes(calls: Sequence[Call]) -> dict[tuple[str, int], int]:
