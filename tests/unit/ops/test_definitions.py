@@ -25,7 +25,7 @@ def test_every_definition_names_the_axes_of_its_tensors():
 
 def test_every_definition_can_be_evaluated_with_its_axes():
     for definition in OPERATORS:
-        axes = dict.fromkeys(definition.axes, 4.0) | {"top_k": 2.0, "absorbed": 1.0}
+        axes = dict.fromkeys(definition.axes, 4.0) | {"top_k": 2.0, "absorbed": 1.0, "table": 0.0}
         assert definition.flops(axes) >= 0
         assert definition.bytes(axes) > 0
 
@@ -109,7 +109,7 @@ def test_experts_read_the_weights_of_those_visited():
 
 
 def test_linear_router_norm_elementwise_and_embedding_by_hand():
-    axes = {"tokens": 3, "inner": 5, "outer": 7, "hidden": 5, "experts": 7, "item": 2, "weight_item": 2,
+    axes = {"tokens": 3, "inner": 5, "outer": 7, "groups": 1, "hidden": 5, "experts": 7, "item": 2, "weight_item": 2,
             "score_item": 4, "elements": 11, "operands": 2, "operations": 1}  # fmt: skip
     by_name = {d.name: (d.flops(axes), d.bytes(axes)) for d in OPERATORS if set(d.axes) <= set(axes)}
     assert by_name["linear"] == (210, 2 * (15 + 35 + 21))
@@ -122,3 +122,55 @@ def test_linear_router_norm_elementwise_and_embedding_by_hand():
 def test_no_window_is_an_infinite_one():
     attention = Attention(kind="full", heads=1, kv_heads=1, head_dim=1, v_head_dim=1)
     assert attention_axes(attention, 1, 1, 5)["window"] == inf
+
+
+def test_groups_of_a_linear_have_their_own_weights():
+    axes = {"tokens": 3, "groups": 2, "inner": 5, "outer": 7, "item": 2, "weight_item": 1}
+    definition = OPERATORS.get("linear")
+    assert definition.flops(axes) == 2 * 3 * 2 * 5 * 7
+    assert definition.bytes(axes) == 2 * 3 * 2 * 5 + 2 * 5 * 7 + 2 * 3 * 2 * 7
+
+
+def test_rotary_by_hand():
+    axes = {"tokens": 3, "heads": 5, "turned": 8, "table": 0, "item": 2}
+    definition = OPERATORS.get("rotary")
+    assert definition.flops(axes) == 3 * 3 * 5 * 8  # two products and a sum for each of 120 values
+    assert definition.bytes(axes) == 2 * (120 + 24 + 120)
+    assert definition.flops(axes | {"table": 1}) == 3 * 3 * 4  # angle, cosine and sine for each of 3 x 4
+    assert definition.bytes(axes | {"table": 1}) == 2 * 24
+
+
+def test_convolution_of_kimi_k3_by_hand():
+    axes = {"sequences": 1, "tokens": 4096, "channels": 12288, "inner": 1, "kernel": 4, "item": 2, "weight_item": 2}
+    definition = OPERATORS.get("convolution")
+    assert definition.flops(axes) == 2 * 4096 * 12288 * 4
+    assert definition.bytes(axes) == 2 * (2 * 4096 * 12288 + 4 * 12288)
+
+
+def test_indexer_of_deepseek_v32_by_hand():
+    # Its config: 64 heads of 128, the largest 2,048 of all tokens.
+    axes = {"sequences": 1, "tokens": 1, "context": 4095, "keys": 4096, "merged": 1, "heads": 64, "head_dim": 128,
+            "top_k": 2048, "item": 1, "index_item": 4}  # fmt: skip
+    definition = OPERATORS.get("indexer")
+    assert definition.flops(axes) == 64 * (2 * 128 + 3) * 4096
+    assert definition.bytes(axes) == 64 * 128 + 4096 * 128 + 64 + 4 * 2048
+    assert definition.flops(axes | {"merged": 4}) == 64 * (2 * 128 + 3) * 1024
+
+
+def test_merged_attention_sees_a_window_and_entries():
+    axes = {"sequences": 2, "tokens": 1, "context": 1023, "window": 128, "merged": 4, "top_k": 512, "keys": 384,
+            "heads": 8, "kv_heads": 1, "head_dim": 64, "v_head_dim": 64, "item": 2}  # fmt: skip
+    definition = OPERATORS.get("merged_attention")
+    assert definition.flops(axes) == 2 * 2 * 8 * 128 * (128 + 256)  # 128 tokens and 1024 / 4 entries
+    assert definition.flops(axes | {"top_k": 100}) == 2 * 2 * 8 * 128 * (128 + 100)
+    assert definition.bytes(axes) == 2 * 2 * (8 * 64 + 384 * 64 + 8 * 64)
+
+
+def test_copy_mask_matmul_and_sampling_by_hand():
+    axes = {"elements": 11, "sequences": 2, "tokens": 3, "keys": 5, "products": 2, "inner": 5, "outer": 7, "vocab": 9,
+            "item": 2}  # fmt: skip
+    by_name = {d.name: (d.flops(axes), d.bytes(axes)) for d in OPERATORS if set(d.axes) <= set(axes)}
+    assert by_name["copy"] == (0, 2 * 22)
+    assert by_name["mask"] == (30, 2 * 30)
+    assert by_name["matmul"] == (2 * 2 * 3 * 5 * 7, 2 * 2 * (15 + 35 + 21))
+    assert by_name["sampling"] == (0, 2 * 27)
