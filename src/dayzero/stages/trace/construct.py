@@ -152,6 +152,19 @@ def parameters(model: torch.nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
+def language_parameters(model: Any) -> int:
+    """Parameters of the language model and its head, without towers and projectors; all where the config has no part
+    for it, or the code does not say which one it is."""
+    try:
+        if model.config.get_text_config() is model.config:
+            return parameters(model)
+        parts = [model.get_decoder(), model.get_output_embeddings()]
+    except LIBRARY_ERRORS:
+        return parameters(model)
+    own = {id(each): each.numel() for part in parts if part is not None for each in part.parameters()}
+    return sum(own.values())
+
+
 def _config_class(release: Release) -> tuple[Any, bool]:
     """The library's config class, and whether it was found by the architecture's name instead of the model_type."""
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
@@ -214,6 +227,8 @@ def _notes(release: Release, model: torch.nn.Module) -> Iterator[str]:
     declared, stored = parameters(model), release.model.parameters
     if _quantised(release.config):
         yield "quantisation left out: the unquantised architecture was traced"
+    if (language := language_parameters(model)) != declared:
+        yield f"{language:,} of its {declared:,} parameters are the language model's"
     if _differs(declared, stored):
         yield f"declares {declared:,} parameters, the files hold {stored:,}"
     if other := environment.note(release.config):

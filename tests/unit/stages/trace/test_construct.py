@@ -70,3 +70,38 @@ def test_the_dtype_is_the_configs(make, configs) -> None:
     for stated, name in (("float32", "f32"), ("float16", "f16"), ("bfloat16", "bf16")):
         graph = trace(make({**configs["dense"], "dtype": stated}))
         assert {call.dtype for call in graph.operators if call.kind == "linear"} == {name}
+
+
+def test_parameters_of_the_language_model_alone_are_told() -> None:
+    import torch
+    from torch import nn
+
+    from dayzero.stages.trace.construct import language_parameters, parameters
+
+    class Seeing(nn.Module):
+        def __init__(self, config: object) -> None:
+            super().__init__()
+            self.config = config
+            self.decoder, self.head, self.tower = nn.Linear(4, 4, bias=False), nn.Linear(4, 8, bias=False), nn.Linear(9, 9)
+            self.decoder.weight_again = self.decoder.weight
+
+        def get_decoder(self) -> nn.Module:
+            return self.decoder
+
+        def get_output_embeddings(self) -> nn.Module:
+            return self.head
+
+    class Config:
+        def __init__(self, text: object = None) -> None:
+            self.text = text
+
+        def get_text_config(self) -> object:
+            return self.text or self
+
+    with torch.device("meta"):
+        assert language_parameters(Seeing(Config(Config()))) == 16 + 32
+        plain = Seeing(Config())
+    assert language_parameters(plain) == parameters(plain) == 16 + 32 + 90
+    plain.config = Config(Config())
+    plain.get_decoder = lambda: plain.no_such_part  # type: ignore[method-assign]
+    assert language_parameters(plain) == parameters(plain)
