@@ -20,11 +20,11 @@ from dayzero.schema import Release
 from dayzero.schema.twin import Shrunk, Twin
 
 from .axes import Axes
-from .config import new_ids, renamed, rewritten, spelled_otherwise, token_ids, tower_numbers
+from .config import changed_numbers, new_ids, renamed, rewritten, spelled_otherwise, token_ids
 from .facts import Facts, get, release_facts
 from .layers import Kept, choose_layers
 from .library import library_modules, library_tensors, unstated_numbers
-from .modules import Kind, Module, block_sizes, modules_of
+from .modules import Module, block_sizes, modules_of
 from .sizes import BYTES_OF_TEXT, choose, free_names
 from .tokenizer import byte_tokenizer
 from .write import INDEX, Values, file_names, refuse, staged, tensors_of, write_tensors
@@ -75,7 +75,7 @@ class _Miniature:
         self._axes = Axes(self.facts, release.model, free_names(self.facts))
         sample = modules_of(release, self.kept, 1, self._axes)
         ids = token_ids(release.config)
-        blocks = block_sizes(sample)
+        blocks = block_sizes(sample, self.facts)
         self.chosen = choose(self.facts, blocks, scale, len(ids))
         self.keeps_tokenizer = self._keeps_tokenizer()
         if self.keeps_tokenizer:
@@ -120,8 +120,7 @@ class _Miniature:
         except NotPossible as outcome:
             self.notes.append(f"names of tensors are an estimate: {outcome.reason}")
             return "estimate", own
-        kinds: dict[int, Kind] = {id(module.kind): module.kind for module in own}
-        return f"library: {library}", library_modules(tensors, kinds.values(), self.numbers)
+        return f"library: {library}", library_modules(tensors, own, self.numbers)
 
     def _add_keys(self) -> None:
         """Numbers of towers that the library's class looks for under other keys than the config has."""
@@ -151,8 +150,9 @@ class _Miniature:
             new = self.kept.count if name == "layers" else self.numbers[name]
             if name not in flags and (name in facts.keys or name in facts.derived):
                 found.append(Shrunk(fact=name, keys=facts.keys.get(name, ()), original=value, twin=new))
-        found += [Shrunk(fact=f"tower.{key}", keys=(key,), original=old, twin=new)
-                  for key, old, new in tower_numbers(facts, self.kept, self.release.config)]
+        told = {key for number in found for key in number.keys}
+        found += [Shrunk(fact=key, keys=(key,), original=old, twin=new)
+                  for key, old, new in changed_numbers(self.release.config, self.config) if key not in told]
         return tuple(found)
 
     def write_texts(self, folder: Path) -> None:

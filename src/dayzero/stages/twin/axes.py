@@ -55,7 +55,7 @@ class Axes:
         return frozenset(attention | {layer.feed_forward for layer in here})
 
     def _is(self, text: Size, size: int) -> bool:
-        if isinstance(text, str) and not self.values.keys() >= _names(text):
+        if isinstance(text, str) and not self.values.keys() >= names_in(text):
             return False
         try:
             return evaluate(text, self.values) == size
@@ -79,7 +79,7 @@ class Axes:
     def _first(self, texts: Iterable[Size], size: int) -> Size | None:
         """The first expression of that value with a number that the twin changes."""
         return next((text for text in texts if isinstance(text, str) and self._is(text, size)
-                     and self.free & _names(text)), None)  # fmt: skip
+                     and self.free & names_in(text)), None)  # fmt: skip
 
     def _is_constant(self, size: int) -> bool:
         return any(value == size for name, value in self.values.items() if name not in self.free)
@@ -98,7 +98,8 @@ class Axes:
 
 
 @cache
-def _names(text: str) -> frozenset[str]:
+def names_in(text: str) -> frozenset[str]:
+    """Names in an expression."""
     return frozenset(_NAME.findall(text)) - {"min", "max"}
 
 

@@ -190,8 +190,15 @@ def spelled_otherwise(unstated: Mapping[str, int], facts: Facts, chosen: Mapping
     return added
 
 
-def tower_numbers(facts: Facts, kept: Kept, config: Mapping[str, Any]) -> list[tuple[str, int, int]]:
-    """(key, original, twin) of the towers' layers."""
-    return [(f"{tower.table}.{tower.depth}", int(get(config, f"{tower.table}.{tower.depth}")), len(kept.towers[tower.table]))
-            for tower in facts.towers if tower.table in kept.towers]
+def changed_numbers(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[tuple[str, int, int]]:
+    """(dotted key, original, twin) of the integers that differ, without token ids."""
+    found: list[tuple[str, int, int]] = []
 
+    def look(key: str, value: Any) -> Any:
+        other = get(new, key)
+        if type(value) is int and type(other) is int and value != other and not _is_token(key):
+            found.append((key, value, other))
+        return value
+
+    _walk(copy.deepcopy(dict(old)), "", look)
+    return found

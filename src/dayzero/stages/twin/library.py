@@ -134,15 +134,23 @@ def _decoder_names(model: Any, named: Mapping[str, Any]) -> dict[str, Any]:
     return made
 
 
-def library_modules(tensors: Iterable[Named], like: Iterable[Kind], numbers: Mapping[str, int]) -> list[Module]:
-    """Modules of those tensors, quantised like the kinds of the same role that an estimate has."""
-    kinds = [kind for kind in like if kind.storage is not None]
+def library_modules(tensors: Iterable[Named], like: Iterable[Module], numbers: Mapping[str, int]) -> list[Module]:
+    """Modules of those tensors, quantised like the estimate's module of the same role in the same layer."""
+    kinds: dict[int, dict[int, Kind]] = {}
+    for module in like:
+        if module.kind.storage is not None:
+            kinds.setdefault(_layer(module.name), {})[id(module.kind)] = module.kind
     turned = _turned(tensors := list(tensors), numbers)
     modules: dict[str, dict[str, Named]] = {}
     for tensor in tensors:
-        module = form_of(tensor[0])[1]
-        modules.setdefault(module, {})[tensor[0][len(module):]] = tensor
-    return [_module(name, parts, kinds, turned) for name, parts in modules.items()]
+        name = form_of(tensor[0])[1]
+        modules.setdefault(name, {})[tensor[0][len(name):]] = tensor
+    return [_module(name, parts, [*kinds.get(_layer(name), {}).values()], turned) for name, parts in modules.items()]
+
+
+def _layer(name: str) -> int:
+    """The first number in a name; -1: there is none."""
+    return next((int(word) for word in name.split(".") if word.isdigit()), -1)
 
 
 def _turned(tensors: list[Named], numbers: Mapping[str, int]) -> bool:
@@ -180,14 +188,23 @@ def _folded() -> Storage:
 
 
 def _kind_like(name: str, kinds: list[Kind]) -> Kind | None:
-    """The estimate's kind that plays the role of a module."""
+    """The estimate's kind that plays the role of a module: one of that name first."""
     words = name.split(".")
-    places = {"experts": "experts" in words, "shared_experts": any("shared_expert" in word for word in words)}
-    for kind in kinds:
-        place = kind.role.split(".")[0]
-        same = all((place == one) == here for one, here in places.items()) and not kind.role.startswith("vision")
-        if same and (place not in ("mlp",) or "mlp" in words or "feed_forward" in words):
-            roles = [kind.role, f"{place}.gate_up"] if place == "experts" else [kind.role]
-            if any(fnmatchcase(words[-1], word) for role in roles for word in spellings(role)):
-                return kind
-    return None
+    alike = [kind for kind in kinds if _place(kind.pattern.split(".")) == _place(words)]
+    named = next((kind for kind in alike if kind.pattern.rpartition(".")[2] == words[-1]), None)
+    return named or next((kind for kind in alike if _plays(kind.role, words[-1])), None)
+
+
+def _place(words: list[str]) -> tuple[bool, ...]:
+    """Where a module stands, as far as it makes a difference to what it is: in routed or shared experts, in an indexer
+    and so on. A feed-forward block is told by having no other place."""
+    tower = vocabulary().scopes["vision"] + vocabulary().scopes["projector"]
+    return ("experts" in words, any("shared_expert" in word for word in words), "indexer" in words, "compressor" in words,
+            any(word in tower for word in words))  # fmt: skip
+
+
+def _plays(role: str, leaf: str) -> bool:
+    place = role.split(".")[0]
+    roles = [role, f"{place}.gate_up"] if place == "experts" else [role]
+    return place not in ("indexer", "compressor", "vision", "projector") and any(
+        fnmatchcase(leaf, word) for one in roles for word in spellings(one))

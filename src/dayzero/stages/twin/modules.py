@@ -7,16 +7,18 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from math import lcm, prod
+from math import gcd, lcm, prod
 from typing import Any
 
 import numpy as np
 
+from dayzero.data.twin import twin_facts
 from dayzero.data.vocabulary import vocabulary
 from dayzero.expression import evaluate
 from dayzero.schema import Column, ModelSpec, Release, TensorGroup, WeightFamily
 
-from .axes import Axes, Size
+from .axes import Axes, Size, names_in
+from .facts import Facts
 from .layers import Kept
 from .storage import WEIGHTS, Part, Storage, storage
 
@@ -104,16 +106,23 @@ def modules_of(release: Release, kept: Kept, experts: int, axes: Axes) -> list[M
     return made
 
 
-def block_sizes(modules: list[Module]) -> dict[str, int]:
-    """Number -> values that share a scale along axes of that size."""
+def block_sizes(modules: list[Module], facts: Facts) -> dict[str, int]:
+    """Number -> values that share a scale along axes of that size. Of heads: the heads that a whole number of blocks
+    needs, for `heads * 192` rows in blocks of 128 two; under `head_dim` the largest block along heads."""
     found: dict[str, int] = {}
+    counted = {name for group in twin_facts().heads for name in group}
     for kind in {id(module.kind): module.kind for module in modules}.values():
-        if kind.storage is None or kind.storage.block is None:
-            continue
-        for axis, size in zip(kind.axes, kind.storage.block, strict=True):
-            match = _PLAIN_NAME.fullmatch(str(axis))
-            if match and size > 1:
+        stored = kind.storage
+        for axis, size in zip(kind.axes, stored.block, strict=True) if stored and stored.block else ():
+            if size <= 1 or isinstance(axis, int):
+                continue
+            match = _PLAIN_NAME.fullmatch(axis)
+            if match and match[1] not in counted:
                 found[match[1]] = lcm(found.get(match[1], 1), size)
+            for name in counted & names_in(axis):
+                width = evaluate(axis, facts.values | {name: facts.values[name] + 1}) - evaluate(axis, facts.values)
+                found[name] = lcm(found.get(name, 1), size // gcd(size, width))
+                found["head_dim"] = lcm(found.get("head_dim", 1), size)
     return found
 
 

@@ -47,7 +47,7 @@ def choose(facts: Facts, blocks: Mapping[str, int], scale: float | None, texts: 
     """
     words = twin_facts()
     target = _target(facts, scale, words)
-    chosen = _heads(facts, words)
+    chosen = _heads(facts, blocks, words)
     chosen["hidden_size"] = _hidden(facts, chosen, blocks, target)
     chosen |= _widths(facts, chosen["hidden_size"], blocks, words)
     if "experts" in facts.keys:
@@ -69,28 +69,29 @@ def _target(facts: Facts, scale: float | None, words: TwinFacts) -> int:
     return max(1, round(hidden / scale))
 
 
-def _heads(facts: Facts, words: TwinFacts) -> dict[str, int]:
+def _heads(facts: Facts, blocks: Mapping[str, int], words: TwinFacts) -> dict[str, int]:
     chosen: dict[str, int] = {}
     for group in words.heads:
         counted = [name for name in group if name in facts.keys and name not in chosen and facts.values[name] > 0]
+        modulus = words.splits * lcm(*(blocks.get(name, 1) for name in group))
         for name in reversed(counted):  # key/value heads first
             value, shared = facts.values[name], chosen.get(group[-1])
             if name == group[-1] or shared is None or value % facts.values[group[-1]]:
-                chosen[name] = _few(value, words)
+                chosen[name] = _few(value, modulus)
             else:
-                chosen[name] = _shared(value, facts.values[group[-1]], shared, words)
+                chosen[name] = _shared(value, facts.values[group[-1]], shared, modulus)
     return _same_keys(facts, chosen)
 
 
-def _few(heads: int, words: TwinFacts) -> int:
-    return like(heads, words.splits, min(heads, 2))
+def _few(heads: int, modulus: int) -> int:
+    return like(heads, modulus, min(heads, 2))
 
 
-def _shared(heads: int, kv_heads: int, shared: int, words: TwinFacts) -> int:
+def _shared(heads: int, kv_heads: int, shared: int, modulus: int) -> int:
     """Query heads over `shared` key/value heads; more than one on each where there are more."""
     ratio = heads // kv_heads
     for each in range(min(ratio, 2), ratio + 1):
-        if gcd(each * shared, words.splits) == gcd(heads, words.splits):
+        if gcd(each * shared, modulus) == gcd(heads, modulus):
             return each * shared
     return ratio * shared
 
@@ -112,9 +113,11 @@ def _hidden(facts: Facts, chosen: Mapping[str, int], blocks: Mapping[str, int], 
     if facts.derived.get("head_dim") and "heads" in chosen:
         heads, width = chosen["heads"], facts.values["head_dim"]
         step = gcd(width, 16)
-        least = max(1, -(-target // (heads * step)))
-        fits = (count * step * heads for count in range(least, width // step + 1))
-        return next((each for each in fits if each % gcd(size, modulus) == 0), heads * width)
+        least, cut = max(1, -(-target // (heads * step))), twin_facts().splits * blocks.get("head_dim", 1)
+        pairs = [(facts.values[name], chosen[name]) for name in ("heads", "kv_heads") if name in chosen]
+        fits = (count * step for count in range(least, width // step + 1)
+                if all(gcd(new * count * step, cut) == gcd(old * width, cut) for old, new in pairs))
+        return next((each * heads for each in fits if each * heads % gcd(size, modulus) == 0), heads * width)
     heads = chosen.get("heads", 1) if size % facts.values.get("heads", 1) == 0 else 1
     return next((each for count in range(1, size // heads + 1)
                  if (each := count * heads) >= target and gcd(each, modulus) == gcd(size, modulus)), size)
@@ -158,7 +161,7 @@ def _towers(facts: Facts, hidden: int, words: TwinFacts) -> dict[str, int]:
     for tower in facts.towers:
         name = f"{TOWER}{tower.table}."
         heads = facts.values.get(f"{name}{tower.heads}", 1) if tower.heads else 1
-        few = _few(heads, words)
+        few = _few(heads, words.splits)
         sizes = sorted({facts.values[name + key] for key in tower.widths})
         shrunk = {facts.values["hidden_size"]: hidden} | _tower_widths(
             [size for size in sizes if size != facts.values["hidden_size"]], heads, few, words)
