@@ -4,7 +4,7 @@
     load(release)      imports them; only ever called in a confined process
 """
 
-from .entries import Entries, entries
+from .entries import Entries, entries, file_of
 from .importing import Loaded, load, place
 
-__all__ = ["Entries", "Loaded", "entries", "load", "place"]
+__all__ = ["Entries", "Loaded", "entries", "file_of", "load", "place"]

@@ -14,6 +14,10 @@ MODELS = ("AutoModelForCausalLM", "AutoModelForImageTextToText", "AutoModelForVi
 """Keys of an auto_map that name a whole model, the one for generating text first."""
 
 
+PACKAGE = "transformers_modules"
+"""Where libraries put such code, and look whether a class is from there."""
+
+
 class Entries(NamedTuple):
     """Classes as `module.Class`, modules being files at the top of the release; empty: it names none."""
 
@@ -33,6 +37,12 @@ def entries(release: Release) -> Entries | None:
     config = named.get(CONFIG, "")
     files = [_file(release.root, name) for name in (model, config) if name]
     return Entries(config, model) if model and all(path.is_file() for path in files) else None
+
+
+def file_of(module: str) -> str:
+    """File of a module as it is told: below its package, or in the release for one of a release's own."""
+    parts = module.split(".")
+    return f"{'/'.join(parts[2:] if parts[0] == PACKAGE and len(parts) > 2 else parts)}.py"
 
 
 def _local(value: object) -> str:

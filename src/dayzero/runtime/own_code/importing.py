@@ -19,11 +19,8 @@ from dayzero.runtime.library import LIBRARY_ERRORS, cause
 from dayzero.schema import Release
 
 from .adapting import adapt
-from .entries import Entries
+from .entries import PACKAGE, Entries
 from .supplying import supply
-
-PACKAGE = "transformers_modules"
-"""Where libraries put such code, and look whether a class is from there."""
 
 
 class Loaded(NamedTuple):

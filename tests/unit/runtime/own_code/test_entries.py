@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dayzero.runtime.own_code import Entries, entries
+from dayzero.runtime.own_code import Entries, entries, file_of
 
 
 def release(root: Any, auto_map: Any) -> Any:
@@ -33,3 +33,12 @@ def test_what_the_auto_map_names(tmp_path, auto_map, found) -> None:
 
 def test_without_files_there_is_no_code() -> None:
     assert entries(release(None, {"AutoModel": "m.Base"})) is None
+
+
+@pytest.mark.parametrize(("module", "file"), [
+    ("transformers_modules.some_release.modeling_x", "modeling_x.py"),
+    ("transformers_modules.some_release.parts.inner", "parts/inner.py"),
+    ("transformers.models.llama.modeling_llama", "transformers/models/llama/modeling_llama.py"), ("torch", "torch.py"),
+])  # fmt: skip
+def test_files_of_a_release_are_told_without_the_package_they_are_put_in(module, file) -> None:
+    assert file_of(module) == file

@@ -82,7 +82,8 @@ def test_parameters_of_the_language_model_alone_are_told() -> None:
         def __init__(self, config: object) -> None:
             super().__init__()
             self.config = config
-            self.decoder, self.head, self.tower = nn.Linear(4, 4, bias=False), nn.Linear(4, 8, bias=False), nn.Linear(9, 9)
+            self.decoder, self.head = nn.Linear(4, 4, bias=False), nn.Linear(4, 8, bias=False)
+            self.tower = nn.Linear(9, 9)
             self.decoder.weight_again = self.decoder.weight
 
         def get_decoder(self) -> nn.Module:
