@@ -21,7 +21,7 @@ def twin(
     release: Release,
     out: Annotated[Path, typer.Argument(help="Folder to write to; must not exist or be empty.")],
     layers: Annotated[int | None, typer.Option("--layers", min=1, help="Decoder layers; default: every kind.")] = None,
-    scale: Annotated[float | None, typer.Option("--scale", help="How many times narrower; default: about 256 wide.")] = None,
+    scale: Annotated[float | None, typer.Option("--scale", help="Times narrower; default: about 256 wide.")] = None,
     seed: Seed = 0,
     revision: Revision = None,
     as_json: AsJson = False,
@@ -49,8 +49,8 @@ def _table(made: Twin) -> RenderableType:
     table.add_column("twin", justify="right")
     table.add_column("config keys")
     for number in made.numbers:
-        changed = number.original != number.twin
-        table.add_row(number.fact, str(number.original), str(number.twin) if changed else "same", ", ".join(number.keys))
+        new = str(number.twin) if number.original != number.twin else "same"
+        table.add_row(number.fact, str(number.original), new, ", ".join(number.keys))
     head = (f"{made.folder}: {made.tensors} tensors in {made.files} files, {format_bytes(made.tensor_bytes)}, "
             f"{format_count(made.parameters)} parameters; names from {made.names}")
     layers = f"layers of the original: {', '.join(map(str, made.layers))}"

@@ -14,15 +14,15 @@ from typing import Any
 import msgspec
 
 from dayzero.data.vocabulary import vocabulary
-from dayzero.errors import NotPossible, ReleaseError, UsageError
+from dayzero.errors import NotPossible, ReleaseError
 from dayzero.progress import SILENT, Progress
 from dayzero.schema import Release
 from dayzero.schema.twin import Shrunk, Twin
 
 from .axes import Axes
 from .config import changed_numbers, new_ids, renamed, rewritten, spelled_otherwise, token_ids
-from .facts import Facts, get, release_facts
-from .layers import Kept, choose_layers
+from .facts import get, release_facts
+from .layers import choose_layers
 from .library import library_modules, library_tensors, unstated_numbers
 from .modules import Module, block_sizes, modules_of
 from .sizes import BYTES_OF_TEXT, choose, free_names
@@ -42,8 +42,8 @@ def twin(release: Release, out: Path | str, *, layers: int | None = None, scale:
     """Write a miniature of the release to `out`, which must not exist or be empty.
 
     `layers`: decoder layers (default: the fewest that hold every kind); `scale`: how many times smaller the hidden size
-    is (default: about 256 wide). The same seed gives the same bytes. Raises UsageError for `out`, a scale or a number of
-    layers that cannot be; ReleaseError for tensors that are stored in a way that is not known; StoreError.
+    is (default: about 256 wide). The same seed gives the same bytes. Raises UsageError for `out`, a scale or a number
+    of layers that cannot be; ReleaseError for tensors that are stored in a way that is not known; StoreError.
     """
     started, folder = time.perf_counter(), Path(out)
     refuse(folder)
@@ -57,10 +57,10 @@ def twin(release: Release, out: Path | str, *, layers: int | None = None, scale:
     with staged(folder, sum(tensor.size for each in files.values() for tensor in each)) as temporary:
         made.write_texts(temporary)
         total = write_tensors(temporary, files, names, values, made.index, progress)
+    weights = [module.kind.logical(made.numbers) for module in made.modules if module.kind.storage]
     return Twin(name=release.name, origin=release.origin, folder=str(folder), seed=seed, scale=made.scale,
                 numbers=made.shrunk(), layers=made.kept.layers, names=made.source, files=len(files),
-                tensors=sum(map(len, files.values())), tensor_bytes=total,
-                parameters=sum(prod(module.kind.logical(made.numbers)) for module in made.modules if module.kind.storage),
+                tensors=sum(map(len, files.values())), tensor_bytes=total, parameters=sum(map(prod, weights)),
                 seconds=time.perf_counter() - started, notes=tuple(made.notes))
 
 

@@ -45,12 +45,14 @@ class Axes:
         role = role.removeprefix("unused.").removeprefix("mtp.")
         kinds = self._kinds(layers)
         for row in _rows(role, kinds, pattern):
-            if len(row.shape) == len(shape) and all(self._is(text, size) for text, size in zip(row.shape, shape, strict=True)):
+            same = len(row.shape) == len(shape) and all(map(self._is, row.shape, shape))
+            if same:
                 return tuple(row.shape)
         return tuple(self._one(pattern, role, kinds, size, axis) for axis, size in enumerate(shape))
 
     def _kinds(self, layers: tuple[int, ...]) -> frozenset[str]:
-        here = [self.model.layers[layer] for layer in layers if layer < len(self.model.layers)] or self.model.layers[-1:]
+        decoder = self.model.layers
+        here = [decoder[layer] for layer in layers if layer < len(decoder)] or decoder[-1:]
         attention = {self.model.attentions[layer.attention].kind for layer in here}
         return frozenset(attention | {layer.feed_forward for layer in here})
 
@@ -85,9 +87,8 @@ class Axes:
         return any(value == size for name, value in self.values.items() if name not in self.free)
 
     def _tower(self, pattern: str, place: str, size: int) -> Size:
-        own = {name: value for name, value in self.values.items()
-               if name.startswith(TOWER) and name in self.free and (place != "audio" or "audio" in name or "speech" in name)}
-        names = [*own, "hidden_size"]
+        names = [name for name in self.values if name.startswith(TOWER) and name in self.free
+                 and (place != "audio" or "audio" in name or "speech" in name)] + ["hidden_size"]  # fmt: skip
         for count in (1, *MULTIPLES):
             for name in names:
                 if count * self.values[name] == size:

@@ -58,7 +58,8 @@ def rewritten(config: Mapping[str, Any], facts: Facts, chosen: Mapping[str, int]
     made = _walk(made, "", lambda key, value: value if _below(key, tables) else _layered(key, value, kept, model))
     if "head_dim" in old:
         made = _walk(made, "", lambda key, value: _rotary(key, value, old["head_dim"], new["head_dim"]))
-    return renamed(made, kept, ids)
+    result: dict[str, Any] = renamed(made, kept, ids)
+    return result
 
 
 def renamed(value: Any, kept: Kept, ids: Mapping[int, int]) -> Any:
@@ -128,13 +129,18 @@ def _layered(key: str, value: Any, kept: Kept, model: ModelSpec) -> Any:
         return "".join(value[layer] for layer in kept.layers)
     if not isinstance(value, list) or not value:
         return value
-    if len(value) in (kept.total, kept.total + model.mtp_layers) and kept.total > 1 and not isinstance(value[0], (dict, list)) \
-            and not (is_layer_list(leaf) and sorted(value, key=str) == sorted(map(int, range(kept.total)), key=str)):
+    for_each = len(value) in (kept.total, kept.total + model.mtp_layers) and not isinstance(value[0], (dict, list))
+    if for_each and kept.total > 1 and not _names_all(value, kept.total):
         return [value[layer] for layer in kept.layers] + value[kept.total:]
     if is_layer_list(leaf) and all(type(one) is int for one in value):
         base = index_base(model)
         return [new + base for one in value if one >= base and (new := kept.new(one - base)) is not None]
     return value
+
+
+def _names_all(value: list[Any], total: int) -> bool:
+    """Whether a list names every layer, instead of having an entry for each."""
+    return value in (list(range(total)), list(range(1, total + 1)))
 
 
 def _pattern_keys() -> set[str]:
@@ -169,7 +175,8 @@ def _tower(table: dict[str, Any], depth: str, kept: tuple[int, ...]) -> None:
         table[key] = [kept.index(one) for one in value if one in kept]
 
 
-def spelled_otherwise(unstated: Mapping[str, int], facts: Facts, chosen: Mapping[str, int], kept: Kept) -> dict[str, int]:
+def spelled_otherwise(unstated: Mapping[str, int], facts: Facts, chosen: Mapping[str, int],
+                      kept: Kept) -> dict[str, int]:
     """New values of defaults that repeat a tower's number under another key. `unstated`: what a library takes for keys
     that the config does not state."""
     added: dict[str, int] = {}

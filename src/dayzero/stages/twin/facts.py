@@ -16,6 +16,8 @@ from dayzero.schema import Attention, ModelSpec, Release
 _STATED = re.compile(r"[\w.-]+\.json: (?P<path>\S+)")
 TOWER = "tower."
 """What the names of a tower's numbers begin with."""
+LEAST_WIDTH = 32
+"""Smaller widths of a tower are kept."""
 
 
 @dataclass
@@ -82,9 +84,8 @@ def release_facts(release: Release) -> Facts:
     facts.values.update(dict.fromkeys(vocabulary().config.flags, 0) | dict.fromkeys(flags, 1))
     for name, keys in (("expert_groups", twin_facts().expert_groups), ("chosen_groups", twin_facts().chosen_groups)):
         found = [get(config, place + key) for place in _places(config) for key in keys]
-        stated_groups = [value for value in found if type(value) is int and value > 0]
-        if stated_groups:
-            facts.values[name] = stated_groups[0]
+        groups = [value for value in found if type(value) is int and value > 0]
+        facts.values.update({name: groups[0]} if groups else {})
     _derive(facts)
     _towers(facts, config)
     return facts
@@ -165,7 +166,8 @@ def _towers(facts: Facts, config: Mapping[str, Any]) -> None:
             continue
         heads = next((key for key in known["heads"] if key in numbers), "")
         depth = next((key for key in known["depth"] if key in numbers), "")
-        widths = tuple(key for key, value in numbers.items() if value >= 32 and is_width(key) and key not in (heads, depth))
+        widths = tuple(key for key, value in numbers.items()
+                       if value >= LEAST_WIDTH and is_width(key) and key not in (heads, depth))
         facts.towers.append(TowerKeys(table, depth, heads, widths))
         for key in (heads, *widths):
             if key:

@@ -34,8 +34,8 @@ def decoded(dtype: str) -> Array:
     mantissa, bias = _FORMATS[dtype]
     codes = np.arange(256)
     exponent, fraction = (codes & 0x7F) >> mantissa, codes & ((1 << mantissa) - 1)
-    scale = 2.0 ** -mantissa
-    value = np.where(exponent > 0, (1 + fraction * scale) * 2.0 ** (exponent - bias), fraction * scale * 2.0 ** (1 - bias))
+    part = fraction * 2.0**-mantissa
+    value = np.where(exponent > 0, (1 + part) * 2.0 ** (exponent - bias), part * 2.0 ** (1 - bias))
     value = np.where(codes & 0x80, -value, value)
     value[np.abs(value) > LARGEST[dtype]] = np.nan
     if dtype.endswith("FNUZ"):
@@ -63,8 +63,9 @@ def _nearest(values: Array, levels: Array) -> Array:
 
 def to_fp8(values: Array, dtype: str) -> Array:
     """Codes of an 8-bit float as uint8. `values` lie in its range and may be rounded to half floats first."""
-    largest = LARGEST[dtype]
-    return _codes(dtype)[np.clip(values, -largest, largest).astype(np.float16).view(np.uint16)]
+    halves = np.clip(values, -LARGEST[dtype], LARGEST[dtype]).astype(np.float16)
+    codes: Array = np.take(_codes(dtype), halves.view(np.uint16))
+    return codes
 
 
 @cache
@@ -76,13 +77,15 @@ def _fp4_codes() -> Array:
 
 def to_fp4(values: Array) -> Array:
     """Codes 0 to 15 of a 4-bit float as uint8; what is too large is 6."""
-    return _fp4_codes()[np.clip(values, -FP4_MAX, FP4_MAX).astype(np.float16).view(np.uint16)]
+    return np.take(_fp4_codes(), np.clip(values, -FP4_MAX, FP4_MAX).astype(np.float16).view(np.uint16))
 
 
 def from_fp4(codes: Array) -> Array:
     """float32 of codes 0 to 15."""
-    levels = np.array(FP4_LEVELS, np.float32)
-    return np.concatenate([levels, -levels])[codes]
+    levels: Array = np.array(FP4_LEVELS, np.float32)
+    signed: Array = np.concatenate([levels, -levels])
+    values: Array = np.take(signed, codes)
+    return values
 
 
 def to_power(values: Array) -> Array:

@@ -63,9 +63,10 @@ def choose_layers(release: Release, asked: int | None, towers: list[TowerKeys]) 
         raise UsageError(f"--layers {asked} cannot be: {release.name} has {len(stated)} layers, and the first {needed} "
                          "are the fewest that hold every kind", f"give a number from {needed} to {len(stated)}")
     layers = _selected(stated, seen, asked or min(len(stated), max(LEAST, needed)), fixed, grow=asked is None)
+    deep = [tower for tower in towers if tower.depth]
     return Kept(layers=tuple(layers), total=len(stated), left_out=len(set(seen)) - len({seen[one] for one in layers}),
-                depths={tower.table: int(get(get(release.config, tower.table), tower.depth)) for tower in towers if tower.depth},
-                towers={tower.table: _tower_layers(release.config, tower) for tower in towers if tower.depth})
+                depths={tower.table: int(get(release.config, f"{tower.table}.{tower.depth}")) for tower in deep},
+                towers={tower.table: _tower_layers(release.config, tower) for tower in deep})
 
 
 def _by_tensors(release: Release, stated: list[tuple[str, str]]) -> list[Hashable]:
@@ -100,7 +101,8 @@ def _selected(stated: list[tuple[str, str]], seen: list[Hashable], count: int, f
         if place is not None:
             layers[place] = new
         elif grow and len(layers) < count + ROOM:
-            free = next((one for one in range(len(layers), len(stated)) if not fixed or stated[one] == stated[new]), None)
+            free = next((one for one in range(len(layers), len(stated))
+                         if not fixed or stated[one] == stated[new]), None)  # fmt: skip
             if free is None or (fixed and free - len(layers) >= ROOM):
                 continue
             layers += [*_fill(stated, layers, free), new]

@@ -68,8 +68,8 @@ def unstated_numbers(config: Mapping[str, Any]) -> dict[str, int]:
     tables = [key for key in vocabulary().config.towers if isinstance(whole.get(key), dict)]
     found = {key: value for key, value in whole.items() if key not in config}
     for table in tables:
-        own = config.get(table)
-        found |= {f"{table}.{key}": value for key, value in whole[table].items() if isinstance(own, dict) and key not in own}
+        own = config.get(table, whole[table])
+        found |= {f"{table}.{key}": value for key, value in whole[table].items() if key not in own}
     return {key: value for key, value in found.items() if type(value) is int}
 
 
@@ -105,7 +105,7 @@ def _builder(made: Any, config: Mapping[str, Any]) -> Any:
 
     whole = not any(hasattr(made, table) and table not in config for table in vocabulary().config.towers)
     for name in config.get("architectures") or () if whole else ():
-        named = getattr(transformers, str(name), None)
+        named: Any = getattr(transformers, str(name), None)
         if getattr(named, "config_class", None) is type(made):
             return named._from_config
     auto = auto_class(type(made))
@@ -129,8 +129,8 @@ def _decoder_names(model: Any, named: Mapping[str, Any]) -> dict[str, Any]:
     made = {}
     for name, value in named.items():
         other = name.replace(".blocks.", ".layers.", 1) if "layers" in words else name
-        better = other != name and not name.startswith(("vision", "visual", "model.v")) and target(other) == target(name)
-        made[other if better else name] = value
+        decoder = other != name and not name.startswith(("vision", "visual", "model.v"))
+        made[other if decoder and target(other) == target(name) else name] = value
     return made
 
 
@@ -165,7 +165,8 @@ def _module(name: str, parts: Mapping[str, Named], kinds: list[Kind], turned: bo
     kind = _kind_like(name, kinds) if end is not None else None
     role = kind.role if kind else "experts.other" if "experts" in name.split(".") else "other"
     others = {other: tensor for other, tensor in parts.items() if other != end}
-    stored, axes = None, ()
+    stored: Storage | None = None
+    axes: tuple[int, ...] = ()
     if end is not None:
         _, shape, dtype = parts[end]
         axes, stored = shape, Storage({end: Part("weight", dtype, shape)}, end, dtype.lower(), 1)
@@ -175,7 +176,8 @@ def _module(name: str, parts: Mapping[str, Named], kinds: list[Kind], turned: bo
         elif quantised is not None and len(shape) == 3 and quantised.scheme == "mxfp4":
             stored, end = _folded(), ""
             axes = (shape[0], shape[2], shape[1]) if turned else shape
-    made = {**(stored.parts if stored else {}), **{one: Part("bias", dtype, shape) for one, (_, shape, dtype) in others.items()}}
+    made = dict(stored.parts if stored else {})
+    made |= {one: Part("bias", dtype, shape) for one, (_, shape, dtype) in others.items()}
     return Module(Kind(name, role, made, stored, axes, {one: tensor[1] for one, tensor in others.items()},
                        turned and stored is not None and not stored.folded), name)
 
@@ -199,8 +201,8 @@ def _place(words: list[str]) -> tuple[bool, ...]:
     """Where a module stands, as far as it makes a difference to what it is: in routed or shared experts, in an indexer
     and so on. A feed-forward block is told by having no other place."""
     tower = vocabulary().scopes["vision"] + vocabulary().scopes["projector"]
-    return ("experts" in words, any("shared_expert" in word for word in words), "indexer" in words, "compressor" in words,
-            any(word in tower for word in words))  # fmt: skip
+    return (any("shared_expert" in word for word in words), any(word in tower for word in words),
+            *(place in words for place in ("experts", "indexer", "compressor")))
 
 
 def _plays(role: str, leaf: str) -> bool:

@@ -144,7 +144,8 @@ def _decoder_prefixes(release: Release) -> set[str]:
             if family.layers and not family.role.startswith(("mtp.", *TOWERS))}
 
 
-def _kept_rows(group: TensorGroup, module: str, kept: Kept, experts: int, decoder: set[str]) -> Iterator[tuple[str, int]]:
+def _kept_rows(group: TensorGroup, module: str, kept: Kept, experts: int,
+               decoder: set[str]) -> Iterator[tuple[str, int]]:
     """(name of the module in the twin, row) of the tensors that are kept."""
     layers, numbers = group.layer.values, group.expert.values
     prefix = group.pattern.partition("{L}")[0] if "{L}" in group.pattern else None
@@ -188,11 +189,12 @@ def _kind(module: str, groups: dict[str, TensorGroup], families: Mapping[Any, We
     own = {end: families[group.pattern, group.shape, group.dtype] for end, group in groups.items()}
     owner = next((end for form in WEIGHTS for end in parts if forms[end] == form), None)
     role = own[owner if owner is not None else next(iter(own))].role
-    stored, sizes = None, ()
+    stored: Storage | None = None
+    sizes: tuple[Size, ...] = ()
     if owner is not None:
         weight = own[owner]
-        count = weight.parameters // weight.count if weight.count else 0
-        values = max(1, count // max(1, int(np.prod(weight.shape)))) if parts[owner].dtype not in ("BF16", "F16", "F32") else 1
+        items = weight.count * prod(weight.shape)
+        values = max(1, weight.parameters // items) if items else 1
         inside = {end: part for end, part in parts.items() if part.form != "bias"}
         stored = storage(inside, weight.scheme, values, _sizes(release.model.quantization or {}), module)
         sizes = axes.of(f"{module}{owner}", role, weight.layers, stored.logical())
@@ -215,7 +217,8 @@ def _sizes(config: Mapping[str, Any]) -> tuple[int, ...]:
     found: list[int] = []
     for key, value in config.items():
         if key in _SIZES:
-            found += [size for size in (value if isinstance(value, list) else [value]) if type(size) is int and size > 1]
+            listed = value if isinstance(value, list) else [value]
+            found += [size for size in listed if type(size) is int and size > 1]
         elif isinstance(value, Mapping) and key not in _NOT_WEIGHTS:
             found += _sizes(value)
     return tuple(found)

@@ -33,7 +33,8 @@ def like(size: int, modulus: int, least: int) -> int:
 def free_names(facts: Facts) -> set[str]:
     """Names of the numbers that a twin may change."""
     words = twin_facts()
-    names = {"hidden_size", "vocab_size", "experts", "top_k", *words.cut, *words.uncut, *(n for g in words.heads for n in g)}
+    heads = {name for group in words.heads for name in group}
+    names = {"hidden_size", "vocab_size", "experts", "top_k", *words.cut, *words.uncut, *heads}
     changed = {name for name in names if name in facts.values and facts.values[name] > 0}
     changed |= {name for name in facts.values if name.startswith(TOWER)}
     return changed | {name for name, text in facts.derived.items() if name in facts.values and "hidden_size" in text}
@@ -55,7 +56,8 @@ def choose(facts: Facts, blocks: Mapping[str, int], scale: float | None, texts: 
     if texts is not None:
         chosen["vocab_size"] = like(facts.values["vocab_size"], words.splits * PAGE, BYTES_OF_TEXT + texts)
     chosen |= _towers(facts, chosen["hidden_size"], words)
-    return {name: value for name, value in chosen.items() if name in facts.keys or name in ("hidden_size", "vocab_size")}
+    always = {"hidden_size", "vocab_size"}
+    return {name: value for name, value in chosen.items() if name in facts.keys or name in always}
 
 
 def _target(facts: Facts, scale: float | None, words: TwinFacts) -> int:
@@ -64,8 +66,8 @@ def _target(facts: Facts, scale: float | None, words: TwinFacts) -> int:
         return min(hidden, words.hidden)
     most = hidden / LEAST
     if not 1 <= scale <= max(1, most):
-        raise UsageError(f"--scale {scale:g} cannot be: a hidden size of {hidden} can be made up to {most:g} times smaller",
-                         f"give a number from 1 to {most:g}")
+        raise UsageError(f"--scale {scale:g} cannot be: a hidden size of {hidden} can be made at most {most:g} times "
+                         "smaller", f"give a number from 1 to {max(1, most):g}")  # fmt: skip
     return max(1, round(hidden / scale))
 
 
@@ -175,8 +177,7 @@ def _tower_widths(sizes: list[int], heads: int, few: int, words: TwinFacts) -> d
     """Width -> smaller width: whole heads stay whole heads, and the widest is a multiple of the others as before."""
     if not sizes:
         return {}
-    first = sizes[0]
-    shrunk: dict[int, int] = {}
+    first, shrunk = sizes[0], dict[int, int]()
     for size in sizes:
         wanted = max(8, size * words.widest_tower // first)
         if size % heads == 0:

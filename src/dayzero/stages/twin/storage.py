@@ -1,8 +1,8 @@
-"""How one matrix lies in the files: plain, or quantised with scales beside it; shapes and bytes for a matrix of any size.
+"""How one matrix lies in the files: plain, or quantised with scales beside it; shapes and bytes for any size of it.
 
-Layouts: 8-bit floats with a scale for all, each row, each block; OCP MX and NVFP4 pairs of 4-bit floats; integers packed
-in words along the input (compressed-tensors), along the rows of a turned matrix (GPTQ) or along its columns in the
-order 0 2 4 6 1 3 5 7 (AWQ). What is read from a release is checked against its own shapes.
+Layouts: 8-bit floats with a scale for all, each row, each block; OCP MX and NVFP4 pairs of 4-bit floats; integers in
+words along the input (compressed-tensors), along the rows of a turned matrix (GPTQ) or along its columns in the order
+0 2 4 6 1 3 5 7 (AWQ). What is read from a release is checked against its own shapes.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ TURNED_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 LARGE_INPUT = 8.0
 """Largest activation that stated scales of activations allow for."""
 WHOLE = 0
+"""Values that share a scale: all of the axis."""
+_HINT = "a twin can be made of the release before quantisation"
 Shape = tuple[int, ...]
 
 
@@ -106,7 +108,7 @@ class Storage:
         counts = [1 if size == WHOLE else -(-extent // size) for extent, size in zip(logical, self.block, strict=True)]
         if self.turned:
             counts[-2:] = counts[:-3:-1]
-        return tuple(counts) if len(part.shape) == len(counts) or part.form == "zero_point" else tuple(counts[:len(part.shape)])
+        return tuple(counts if part.form == "zero_point" else counts[:len(part.shape)])
 
     def _zeros(self, scales: Shape) -> Shape:
         packed = list(scales)
@@ -120,9 +122,9 @@ class Storage:
             return {self.owner: to_plain(matrix, self.weight.dtype)}
         scale_end = next((end for end, part in self.parts.items() if part.form == "scale"), None)
         made = self._others(matrix)
-        overall = made.pop("", np.float32(1))
+        overall = float(np.max(made.pop("", np.float32(1))))
         scales = self._scale_values(matrix, self.parts[scale_end] if scale_end else None, overall)
-        factors = self._spread(scales.astype(np.float32) * overall, matrix.shape)
+        factors = self._spread(scales.astype(np.float32) * np.float32(overall), matrix.shape)
         made[self.owner] = self._items(matrix / factors)
         if scale_end:
             made[scale_end] = self._stored_scales(scales, self.parts[scale_end], matrix.shape)
@@ -133,10 +135,10 @@ class Storage:
         made: dict[str, Array] = {}
         for end, part in self.parts.items():
             if part.form == "global_scale":
-                made[end] = np.full(part.shape, self._overall(end, matrix), np.float32).astype(PLAIN.get(part.dtype, np.float32))
+                made[end] = to_plain(np.full(part.shape, self._overall(end, matrix), np.float32), part.dtype)
                 if "weight" in end and "amax" not in end:
-                    value = np.float32(made[end].flat[0])
-                    made[""] = np.float32(1) / value if "global" in end else value
+                    value = from_plain(made[end], part.dtype)
+                    made[""] = 1 / value if "global" in end else value
             elif part.form == "zero_point":
                 made[end] = self._zero_items(self._shape(part, end, matrix.shape), part.dtype)
             elif part.form == "buffer":
@@ -151,7 +153,7 @@ class Storage:
             return largest
         return steps / largest if "global" in end else largest / steps
 
-    def _scale_values(self, matrix: Array, part: Part | None, overall: np.float32) -> Array:
+    def _scale_values(self, matrix: Array, part: Part | None, overall: float) -> Array:
         """One scale for each block, as the file's dtype can hold it."""
         if part is None:
             return np.ones((1,) * matrix.ndim, np.float32)
@@ -160,7 +162,7 @@ class Storage:
         for axis, size in enumerate(block):
             extent = matrix.shape[axis]
             largest = np.maximum.reduceat(largest, np.arange(0, extent, size or max(1, extent)), axis=axis)
-        if part.dtype in POWERS:  # OCP MX 1.0, section 6.3: the exponent of the largest, less that of the format's largest
+        if part.dtype in POWERS:  # OCP MX 1.0, section 6.3: the largest's exponent, less that of the format's largest
             steps = 2.0 ** np.floor(np.log2(self._largest()))
             return from_power(to_power(largest / steps))
         exact = np.maximum(largest / self._largest() / overall, 1e-9)
@@ -187,7 +189,8 @@ class Storage:
         shape = self._stored_weight(steps.shape)
         if self.scheme in ("mxfp4", "nvfp4", "fp4"):
             codes = to_fp4(steps)
-            return (codes[..., 0::2] | (codes[..., 1::2] << 4)).reshape(shape).view(PLAIN.get(self.weight.dtype, np.uint8))
+            pairs: Array = (codes[..., 0::2] | (codes[..., 1::2] << 4)).reshape(shape)
+            return pairs
         if self.scheme.startswith("int") and self.values > 1:
             return self._words(steps).reshape(shape)
         if self.weight.dtype == "I8":
@@ -218,8 +221,7 @@ class Storage:
         if end.endswith("g_idx"):
             size = (self.block or (WHOLE,))[-1] or shape[-1]
             return (np.arange(shape[-1]) // size).astype(PLAIN[part.dtype])
-        raise ReleaseError(f"a table {end} beside a matrix of scheme {self.scheme}: how it is made is not known",
-                           "a twin can be made of the release before quantisation")
+        raise ReleaseError(f"a table {end} beside a matrix of scheme {self.scheme}: how it is made is not known", _HINT)
 
 
 def _packed(codes: Array, bits: int, count: int, axis: int, dtype: type, *, ordered: bool) -> Array:
@@ -231,14 +233,15 @@ def _packed(codes: Array, bits: int, count: int, axis: int, dtype: type, *, orde
     if ordered:
         fields = fields[..., TURNED_ORDER]
     words = (fields << (np.arange(count, dtype=np.uint64) * np.uint64(bits))).sum(-1, dtype=np.uint64)
-    return np.moveaxis(words, -1, axis).astype(np.dtype(dtype).str.replace("i", "u")).view(dtype)
+    made: Array = np.moveaxis(words, -1, axis).astype(np.dtype(dtype).str.replace("i", "u")).view(dtype)
+    return made
 
 
 def storage(parts: Mapping[str, Part], scheme: str, values: int, sizes: Iterable[int], name: str) -> Storage:
     """How a module stores its matrix. `values`: logical values in a stored item; `sizes`: groups and blocks that the
     config states. Raises ReleaseError for a layout that is not known."""
     if scheme in ("packed", "fp4"):
-        raise ReleaseError(f"{name} is packed in a way that is not known", "a twin can be made of the release before quantisation")
+        raise ReleaseError(f"{name} is packed in a way that is not known", _HINT)
     owner = next(end for form in WEIGHTS for end, part in parts.items() if part.form == form)
     weight = parts[owner]
     scale = next((part for part in parts.values() if part.form == "scale"), None)
@@ -256,7 +259,7 @@ def storage(parts: Mapping[str, Part], scheme: str, values: int, sizes: Iterable
     odd = next((end for end, part in parts.items() if stored.get(end) != part.shape), None)
     if odd is not None:
         raise ReleaseError(f"{name}{odd} is stored in a layout that is not known: {scheme}, {list(parts[odd].shape)} "
-                           f"beside {list(weight.shape)}", "a twin can be made of the release before quantisation")
+                           f"beside {list(weight.shape)}", _HINT)
     return made
 
 

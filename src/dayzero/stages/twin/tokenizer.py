@@ -41,7 +41,7 @@ def byte_tokenizer(ids: Mapping[int, str], config: Mapping[str, Any], longest: i
     added = [{"id": one, "content": name, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False,
               "special": True} for one, name in names.items()]  # fmt: skip
     level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
-    whole = {
+    whole: dict[str, Any] = {
         "version": "1.0", "truncation": None, "padding": None, "added_tokens": added, "normalizer": None,
         "pre_tokenizer": level, "post_processor": None, "decoder": level,
         "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,

@@ -1,5 +1,6 @@
-"""Random values that a model can compute with: matrices of standard deviation 1/sqrt(inputs), norms near 1, small biases,
-decays and steps of state spaces in their usual ranges. Each tensor has a generator of its own, seeded by its name."""
+"""Random values that a model can compute with: matrices of standard deviation 1/sqrt(inputs), norms near 1, small
+biases, decays and steps of state spaces in their usual ranges. Each tensor has a generator of its own, seeded by its
+name."""
 
 from __future__ import annotations
 
@@ -34,8 +35,8 @@ def matrix(seed: int, name: str, shape: Shape, fan_in: int) -> Array:
 
 def kind_of(name: str) -> str | None:
     """What the numbers are like by the last word of a name; None: the name does not say."""
-    leaf = name.rpartition(".")[2]
-    return next((rule.like for rule in twin_facts().values if any(fnmatchcase(leaf, word) for word in rule.words)), None)
+    leaf, rules = name.rpartition(".")[2], twin_facts().values
+    return next((rule.like for rule in rules if any(fnmatchcase(leaf, word) for word in rule.words)), None)
 
 
 def vector(seed: int, name: str, shape: Shape, kind: str | None) -> Array:

@@ -29,6 +29,7 @@ from .values import kind_of, matrix, table, vector
 INDEX = "model.safetensors.index.json"
 SHARDS = 3
 """Files of a twin whose original has none."""
+_USUAL = "model-00001-of-00001.safetensors"
 _NUMBERED = re.compile(r"(\d+)(-of-)(\d+)")
 
 
@@ -76,25 +77,30 @@ class Values:
         made: dict[str, Array] = {}
         if kind.storage is not None:
             shape = kind.logical(self._numbers)
-            if kind.storage.weight.dtype[0] in "IUB" and kind.storage.values == 1 and len(kind.storage.parts) == 1 \
-                    and kind.storage.weight.dtype != "BF16":
+            if _is_table(kind.storage.weight.dtype) and len(kind.storage.parts) == 1:
                 values = table(self._seed, module.name, shape, self._numbers.get("experts", 0))
                 made[kind.storage.owner] = to_plain(values, kind.storage.weight.dtype)
             else:
                 made = kind.storage.encode(matrix(self._seed, module.name, shape, kind.fan_in(shape)))
         for end in kind.others:
             name, dtype = f"{module.name}{end}", kind.parts[end].dtype
-            if dtype[0] in "IU" or dtype == "BOOL":
+            if _is_table(dtype):
                 made[end] = to_plain(table(self._seed, name, shapes[end], 0), dtype)
             else:
                 made[end] = to_plain(vector(self._seed, name, shapes[end], kind_of(name)), dtype)
         return made
 
 
+def _is_table(dtype: str) -> bool:
+    """Whether a dtype holds whole numbers or truths."""
+    return dtype == "BOOL" or dtype[0] in "IU"
+
+
 def tensors_of(modules: list[Module], values: Values) -> dict[int, list[Tensor]]:
     """The tensors, by the original's file. Those of no file are cut in a few of about the same length."""
-    made = [(module.files.get(end, -1), Tensor(f"{module.name}{end}", end, module, part.dtype, values.shapes(module.kind)[end]))
-            for module in modules for end, part in module.kind.parts.items()]
+    made = [(module.files.get(end, -1),
+             Tensor(f"{module.name}{end}", end, module, part.dtype, values.shapes(module.kind)[end]))
+            for module in modules for end, part in module.kind.parts.items()]  # fmt: skip
     files: dict[int, list[Tensor]] = defaultdict(list)
     without = sum(tensor.size for file, tensor in made if file < 0)
     done = 0
@@ -106,11 +112,13 @@ def tensors_of(modules: list[Module], values: Values) -> dict[int, list[Tensor]]
 
 def file_names(release: Release, files: list[int]) -> dict[int, str]:
     """Name of each file of the twin: the original's with other numbers."""
-    names = {}
-    for at, file in enumerate(files, 1):
-        old = release.tensors.files[file] if file >= 0 else "model-00001-of-00001.safetensors"
-        names[file] = _NUMBERED.sub(lambda match, at=at: f"{at:0{len(match[1])}d}{match[2]}{len(files):0{len(match[3])}d}", old)  # type: ignore[misc]
-    return names
+    old = {file: release.tensors.files[file] if file >= 0 else _USUAL for file in files}
+    return {file: _numbered(old[file], at, len(files)) for at, file in enumerate(files, 1)}
+
+
+def _numbered(name: str, number: int, count: int) -> str:
+    """A shard's name with other numbers of as many digits; another name as it is."""
+    return _NUMBERED.sub(lambda match: f"{number:0{len(match[1])}d}{match[2]}{count:0{len(match[3])}d}", name)
 
 
 def write_tensors(folder: Path, files: dict[int, list[Tensor]], names: Mapping[int, str], values: Values, index: str,
@@ -134,8 +142,9 @@ def _shard(path: Path, tensors: list[Tensor], values: Values) -> None:
     header: dict[str, object] = {"__metadata__": {"format": "pt"}}
     offset = 0
     for tensor in tensors:
-        header[tensor.name] = {"dtype": tensor.dtype, "shape": tensor.shape, "data_offsets": [offset, offset + tensor.size]}
-        offset += tensor.size
+        end = offset + tensor.size
+        header[tensor.name] = {"dtype": tensor.dtype, "shape": tensor.shape, "data_offsets": [offset, end]}
+        offset = end
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -156,8 +165,8 @@ def refuse(out: Path) -> None:
 
 @contextmanager
 def staged(out: Path, needed: int) -> Iterator[Path]:
-    """A new folder beside `out` that becomes it when the block ends well, and is removed otherwise. `needed`: bytes that
-    will be written. Raises StoreError when it cannot be written."""
+    """A new folder beside `out` that becomes it when the block ends well, and is removed otherwise. `needed`: bytes
+    that will be written. Raises StoreError when it cannot be written."""
     folder = None
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
