@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
 from collections.abc import Callable
@@ -42,7 +43,20 @@ def test_requests_that_make_no_sense(run: Run, root: Path, tmp_path: Path) -> No
     card, release = root / "examples/cards/smollm2-135m.toml", tmp_path / "release"
     assert run(card, release)[0] == 0
     for arguments in ((card,), (card, release), (card, tmp_path / "new", "--revision", "main"),
-                      (release, release / "card.toml"), (release, tmp_path / "none" / "card.toml")):
+                      (release, release / "card.toml"), (release, tmp_path / "none" / "card.toml"),
+                      (release, tmp_path / "new", "--against", card), (release, "--json"),
+                      (release, "--trust-remote-code")):
         code, out, err = run(*arguments)
         assert code == 2 and not out and "error: " in err and "hint: " in err
     assert not (tmp_path / "new").exists() and not (release / "card.toml").exists()
+
+
+@pytest.mark.slow
+def test_against(run: Run, root: Path) -> None:
+    pytest.importorskip("transformers")
+    card = root / "examples/cards/smollm2-135m.toml"
+    code, out, _ = run(card, "--against", card, "--json", "--tokens", "32")
+    found = json.loads(out)
+    products = [row for row in found["rows"] if row["op"] in ("linear", "attention", "norm")]
+    assert code == 0 and len(products) == 10
+    assert all(row["code_flops"] == row["card_flops"] > 0 for row in products)

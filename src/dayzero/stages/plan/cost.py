@@ -79,7 +79,9 @@ class Costs:
     """Costs of one model on one target; stages that are alike are computed once."""
 
     def __init__(self, model: ModelSpec, target: Target, speeds: Speeds, graph: OpGraph | None) -> None:
-        self.model, self.target, self.speeds, self.graph = model, target, speeds, graph
+        self.model, self.target, self.speeds = model, target, speeds
+        counted = graph is not None and (graph.operators or not graph.operations)
+        self.graph = graph if counted else None  # where no code ran, operations do not tell how many calls they take
         self._signatures: dict[tuple[int, int], Signature] = {}
         self._launches: Counter[str] = Counter()
         for call in graph.operators if graph else ():

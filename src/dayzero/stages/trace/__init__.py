@@ -23,10 +23,11 @@ from .views import (
     to_contract,
 )
 from .views.agreements import agreement_tables
+from .without_code import graph_of
 
 __all__ = [
     "VIEWS", "Agreement", "Break", "Diff", "Exported", "Support", "agree", "agreement_tables", "breaks_tables",
     "call_tree", "compare", "consumption", "control_flow_table", "coverage", "diff_tables", "foreseen", "formula",
-    "from_contract", "hot_spots", "kind_tables", "ledgers", "operator_support", "operators_table", "overview",
-    "support_tables", "to_contract", "trace", "try_export",
+    "from_contract", "graph_of", "hot_spots", "kind_tables", "ledgers", "operator_support", "operators_table",
+    "overview", "support_tables", "to_contract", "trace", "try_export",
 ]  # fmt: skip

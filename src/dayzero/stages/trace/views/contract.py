@@ -40,7 +40,8 @@ def _spot(spot: Spot, device: Device | None) -> dict[str, Any]:
 def from_contract(data: dict[str, Any]) -> OpGraph:
     """The graph that `to_contract` wrote down. Raises UsageError for anything else."""
     try:
-        missing = [f"{entry['call']} at {entry['file']}:{entry['line']}" for entry in data["missing"]]
+        missing = [f"{entry['call']} at {entry['file']}:{entry['line']}" if entry["file"] else entry["call"]
+                   for entry in data["missing"]]
         return msgspec.convert({"modules": (), "source": "", **data, "missing": missing}, OpGraph)
     except (KeyError, TypeError, msgspec.ValidationError) as error:
         raise UsageError(f"this JSON holds no trace: {error}", "give what `dayzero trace RELEASE --json` printed"
@@ -48,9 +49,11 @@ def from_contract(data: dict[str, Any]) -> OpGraph:
 
 
 def split_missing(entry: str) -> dict[str, str | int]:
-    """`call at file:line` -> its three parts."""
+    """`call at file:line` -> its three parts; of what is in no place the file is empty and the line 0."""
     call, _, site = entry.rpartition(" at ")
     file, _, line = site.rpartition(":")
+    if not call or not file or not line.isdecimal():
+        return {"call": entry, "file": "", "line": 0}
     return {"call": call, "file": file, "line": int(line)}
 
 
