@@ -177,11 +177,11 @@ def rotary(work: Sequence[Call], bases: Sequence[str], around: Around) -> Read |
     terms, turned = _turned(work)
     if not turned:
         return None
-    rows = int(value(terms))
+    turns = int(value(terms))
     entries = bool(around.attention and around.attention.merged > 1)  # some are those of entries, not of tokens
-    even = not entries and rows % around.rows == 0
+    even = not entries and turns % around.rows == 0
     return "rotary", "", {"tokens": product(around.rows) if even else terms, "turned": product(turned), "table": 0,
-                          "heads": product(rows // around.rows if even else 1), "item": around.item}
+                          "heads": product(turns // around.rows if even else 1), "item": around.item}
 
 
 def _turned(work: Sequence[Call]) -> tuple[Terms, int]:

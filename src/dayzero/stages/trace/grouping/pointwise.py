@@ -59,7 +59,7 @@ def sampling(work: Sequence[Call], bases: Sequence[str], around: Around) -> Read
 def cache(work: Sequence[Call], bases: Sequence[str], around: Around) -> Read | None:
     """New entries: the last argument of each concatenation and the values that others write; a new table of zeros is
     written whole."""
-    writes = [call for call, base in zip(work, bases, strict=True) if call.outputs and prod(call.outputs[0])]
+    writes = [call for call, base in zip(work, bases, strict=True) if call.outputs and 0 not in call.outputs[0]]
     terms = tuple(call.inputs[-1] if plain(call.op) == "aten.cat" else call.outputs[0] for call in writes
                   if plain(call.op) not in ("aten.zeros", "aten.zeros_like", "aten.new_zeros", "aten._to_copy"))
     terms = tuple(term for term in terms if term)
