@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from dayzero.data.breaks import Values, breaks
 from dayzero.schema import ControlFlow, Noun, OpGraph, Release
-from dayzero.stages.trace.support import OURS
+from dayzero.stages.trace.support import OURS, in_model_file
 
 from .sources import Source, sources
 from .syntax import branches_at, side_effects
@@ -91,7 +91,7 @@ def _has_shape_rule(op: str) -> bool | None:
 def _stand_ins(graph: OpGraph) -> Iterator[Break]:
     """Kernels of libraries, and loops of the model's own file, that were traced as one operator."""
     for each in graph.stand_ins:
-        if ":" in each.call:
+        if in_model_file(each.call):
             yield Break(kind="loop", place=each.call, certain=True, what=f"a loop that the trace shows as {each.op}",
                         compile="unrolled, again for each length", export="unrolled for one length")
         else:

@@ -17,10 +17,12 @@ from dayzero.schema import OpCall, OpGraph
 from .nouns import STATUSES, Known, Support
 from .trial import Case, try_all
 
-__all__ = ["STATUSES", "Support", "operator_support"]
+__all__ = ["STATUSES", "Support", "in_model_file", "operator_support"]
 
 OURS = "dayzero"
 """Namespace of the operators that stand in for kernel libraries."""
+_MODELS = ("transformers", "transformers_modules")
+"""Packages of model files: the library's, and those in which it puts what releases bring along."""
 
 
 def operator_support(graph: OpGraph, names: Sequence[str], *, trial: bool = True, progress: Progress = SILENT
@@ -33,6 +35,11 @@ def operator_support(graph: OpGraph, names: Sequence[str], *, trial: bool = True
     rows = [row for name in dict.fromkeys(names) for row in _on_backend(name, graph, cases, trial, progress)]
     order = list(STATUSES)
     return tuple(sorted(rows, key=lambda row: (order.index(row.status), row.op, row.dtype, names.index(row.backend))))
+
+
+def in_model_file(call: str) -> bool:
+    """Whether a call that was shown as one operator is a function of a model file: torch then computes it anywhere."""
+    return call.partition(".")[0] in _MODELS
 
 
 def _cases(graph: OpGraph) -> dict[Case, int]:
@@ -84,13 +91,14 @@ def _lookup(name: str, backend: Backend | None, graph: OpGraph) -> Lookup:
     real: dict[str, list[str]] = {}
     for each in graph.stand_ins:
         real.setdefault(each.op.removeprefix(f"{OURS}."), []).append(each.call)
-    return Lookup(name, own, {op: ", ".join(calls) for op, calls in real.items()})
+    return Lookup(name, own, real)
 
 
 class Lookup:
     """What the sources say about the operators of one backend."""
 
-    def __init__(self, name: str, own: Mapping[str, tuple[str, ...]] | None, stand_ins: dict[str, str]) -> None:
+    def __init__(self, name: str, own: Mapping[str, tuple[str, ...]] | None,
+                 stand_ins: Mapping[str, Sequence[str]]) -> None:
         from .dispatcher import Dispatcher, dispatch_key
 
         self.name, self.stand_ins = name, stand_ins
@@ -107,8 +115,7 @@ class Lookup:
     def __call__(self, case: Case) -> Known:
         namespace, _, op = case.op.partition(".")
         if namespace == OURS:
-            real = self.stand_ins.get(op)
-            return Known(status="library", how=f"stands in for {real}" if real else "stands in for a kernel library")
+            return _stood_in(self.stand_ins.get(op, ()))
         if self.own is not None and case.op in self.own:
             dtypes = self.own[case.op]
             listed = not dtypes or case.dtype in dtypes
@@ -116,3 +123,11 @@ class Lookup:
         if self.dispatcher is None:
             return Known(status="none", how=f"not in the list of backend {self.name}")
         return self.dispatcher.known(case)
+
+
+def _stood_in(calls: Sequence[str]) -> Known:
+    """Of an operator that took the place of these calls."""
+    kernels = [call for call in calls if not in_model_file(call)]
+    if calls and not kernels:
+        return Known(status="composite", how=f"a function of a model file: {', '.join(calls)}")
+    return Known(status="library", how=f"stands in for {', '.join(kernels) or 'a kernel library'}")

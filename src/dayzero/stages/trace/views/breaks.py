@@ -26,9 +26,9 @@ def _parts(found: Sequence[Break], exported: Exported | None, top: int) -> Itera
         rows = [each for each in found if each.certain == certain]
         if not rows:
             continue
-        table = narrow_table(["place", "what", "compile", "export"], [])
+        table = narrow_table(["place and what", "compile", "export"], [])
         for each in rows[:top]:
-            table.add_row(*map(Text, (each.place, each.what, each.compile, each.export)))
+            table.add_row(Text.assemble((each.place, "bold"), "\n", each.what), Text(each.compile), Text(each.export))
         left = len(rows) - top
         yield section(f"{title}: {len(rows)}", table, f"and {left} more; --top shows more" if left > 0 else "")
     if not found:

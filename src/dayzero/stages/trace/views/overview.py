@@ -10,7 +10,7 @@ from rich.text import Text
 from dayzero.graphs import by_kind, phases, spots
 from dayzero.graphs.roofline import By
 from dayzero.schema import Device, OpGraph, Phase
-from dayzero.units import format_count, format_seconds
+from dayzero.units import format_bytes, format_count, format_flops, format_seconds
 
 from .columns import flop, narrow_table, ranges, section, size
 from .contract import text_parameters
@@ -68,7 +68,18 @@ def _phases_table(graph: OpGraph, device: Device | None) -> Group:
         cells = [f"{phase.batch:,}", f"{phase.tokens:,}", f"{phase.context:,}", flop(phase.flops),
                  size(phase.bytes), f"{phase.operators:,}"]
         table.add_row(phase.name, *cells, *([_least(graph, phase, device)] if device else []))
-    return section("phases, with tokens of each sequence", table)
+    return section("phases, with tokens of each sequence", table, _by_definition(graph))
+
+
+def _by_definition(graph: OpGraph) -> str:
+    """What the operations come to, which have costs of their own; empty without operations."""
+    told = []
+    for phase in phases(graph):
+        own = [operation for operation in graph.operations if operation.phase == phase.name]
+        if own:
+            told.append(f"{phase.name} {format_flops(sum(each.flops for each in own))} and "
+                        f"{format_bytes(sum(each.bytes for each in own))}")
+    return f"as counted call by call; by the operators' definitions {', '.join(told)}" if told else ""
 
 
 def _least(graph: OpGraph, phase: Phase, device: Device) -> str:

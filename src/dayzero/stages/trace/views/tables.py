@@ -15,6 +15,8 @@ from dayzero.units import format_bytes, format_flops, format_seconds
 
 from .columns import flop, narrow_table, number, ranges, ratio, section, size
 
+_WORTH = 0.01
+"""Share of a phase from which an operator's dtype is worth telling."""
 _BOUNDS = {"memory": "mem", "compute": "flop", "": ""}
 
 
@@ -52,12 +54,14 @@ def _what(item: Item, layers: str | None, detail: bool = False) -> Text:
 def _caption(graph: OpGraph, phase: PhaseName, device: Device | None) -> str:
     if device is None:
         return ""
-    dtypes = dict.fromkeys(spot.item.dtype for spot in spots(graph, phase) if spot.item.flops)
+    dtypes = dict.fromkeys(spot.item.dtype for spot in spots(graph, phase) if spot.share >= _WORTH)
     known = {dtype: balance(device, dtype) for dtype in dtypes}
     told = ", ".join(f"{value:,.0f} flop/B in {dtype}" if value else f"no rate for {dtype}"
                      for dtype, value in known.items())
+    how = "; weights as they are stored" if any(each.phase == phase for each in graph.operations) else (
+        ", unfused, in the traced dtypes")
     return (f"on one {device.name}, whose balance is {told}: memory bounds an operator below it (mem), the matrix "
-            "units above (flop); at the stated rates, unfused, in the traced dtypes")
+            f"units above (flop); at the stated rates{how}")
 
 
 def kind_tables(graph: OpGraph, phase: PhaseName, top: int = 10, by: By = "flops") -> Group:

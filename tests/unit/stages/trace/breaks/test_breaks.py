@@ -92,14 +92,16 @@ def test_of_a_release_with_its_own_code(tmp_path: Path, make: Callable[..., Rele
     graph = msgspec.structs.replace(
         layered_graph(), control_flow=sites, modules=(ModuleNode(path="", type="Layer", parameters=0),),
         missing=("aten.odd (no shape rule: its result is that of zeros) at a.py:1", "decode (x) at b.py:2"),
-        stand_ins=(StandIn(call="lib.kernel", op="delta", times=1), StandIn(call="own.file:loop", op="scan", times=1)),
+        stand_ins=(StandIn(call="lib:kernel", op="delta", times=1),
+                   StandIn(call="transformers.models.a:loop", op="scan", times=1)),
         operators=(call("m"), call("m", op="nobody.thing"), call("m", op="dayzero.delta")))
     found = foreseen(graph, with_code(tmp_path, make, SOURCE))
     ran = {each.place: each for each in found if each.certain}
     assert ran[f"{file}:35"].export == "fails"  # `if x.sum() > 0`
     assert ran[f"{file}:34"].export == "unknown size"
     assert ran["aten.odd"].kind == ran["nobody.thing"].kind == "shapes" and "decode" not in ran
-    assert ran["lib.kernel"].kind == "kernel" and ran["own.file:loop"].kind == "loop" and "dayzero.delta" not in ran
+    assert ran["lib:kernel"].kind == "kernel" and ran["transformers.models.a:loop"].kind == "loop"
+    assert "dayzero.delta" not in ran
     assert [each.certain for each in found] == sorted((each.certain for each in found), reverse=True)
     seen = {each.place: each.kind for each in found if not each.certain}
     assert seen["modeling_own.py:10"] == "output" and "modeling_own.py:22" not in seen

@@ -51,6 +51,9 @@ def test_the_processor_is_looked_up_and_tried() -> None:
     assert (rows["dayzero.delta_rule"].status, rows["dayzero.delta_rule"].how) == (
         "library", "stands in for somelib.chunk")
     assert rows["nobody.thing"].status == "unknown"
+    loop = msgspec.structs.replace(graph(OURS), stand_ins=(
+        StandIn(call="transformers.models.a.modeling_a:chunk", op="dayzero.delta_rule", times=1),))
+    assert by_op(operator_support(loop, ["cpu"], trial=False))["dayzero.delta_rule"].status == "composite"
 
 
 def test_the_worst_comes_first() -> None:
