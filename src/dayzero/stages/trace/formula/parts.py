@@ -83,23 +83,33 @@ def sides_of(weight: Weight, model: ModelSpec) -> tuple[int, int] | None:
     """(outer, inner) of a matrix; None: it is none. Of a packed one, and of one that is stored the other way round, the
     width that its role reads tells the sides."""
     family, values, reads = weight.family, weight.values, _reads(weight.family, model)
-    is_vector = len(family.shape) > 2 and sum(size > 1 for size in family.shape) < 2
-    if len(family.shape) < 2 or is_vector:
+    if len(family.shape) < 2 or not _is_matrix(weight):
         return None
     if prod(family.shape) == values and len(family.shape) == 2:
         outer, inner = family.shape
-        return (inner, outer) if inner != reads == outer else (outer, inner)
-    inner = reads if values % reads == 0 else family.shape[-1]
+        return (inner, outer) if reads and inner != reads == outer else (outer, inner)
+    inner = reads if reads and values % reads == 0 else family.shape[-1]
     return values // inner, inner
 
 
-def _reads(family: WeightFamily, model: ModelSpec) -> int:
-    """Width of what is multiplied with a family of that role."""
+def _is_matrix(weight: Weight) -> bool:
+    """Whether it is multiplied with: what has more than two axes and only one that counts is a vector, and what is not
+    called a weight is added, unless it mixes residual streams."""
+    shape, (form, _) = weight.family.shape, form_of(weight.family.pattern)
+    is_vector = len(shape) > 2 and sum(size > 1 for size in shape) < 2
+    named = form != "weight" or weight.family.pattern.endswith("weight") or weight.word == "residual"
+    return named and not is_vector
+
+
+def _reads(family: WeightFamily, model: ModelSpec) -> int | None:
+    """Width of what is multiplied with a family of that role; None: nothing tells."""
     layer = model.layers[family.layers[0] if family.layers else 0]
     attention, block = model.attentions[layer.attention], model.feed_forwards[layer.feed_forward]
     widths = {"attention.o": attention.heads * attention.v_head_dim, "attention.q_up": attention.q_rank,
               "attention.kv_up": attention.kv_rank, "mlp.down": block.width, "shared_experts.down": block.shared_width,
               "latent_experts.up": block.input_width}
+    if family.role == "attention.o" and attention.output_groups:
+        return None
     return widths.get(family.role) or model.hidden_size
 
 
