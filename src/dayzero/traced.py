@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from dayzero.errors import ReleaseError, UsageError
 from dayzero.progress import SILENT, Progress
+from dayzero.runtime.environment import interpreter
 from dayzero.schema import OpGraph, Release, from_json
 from dayzero.schema.store import Artifact
 
+Environment = Literal["present", "declared"]
 _LIMIT = 2**30
 """Bytes of the largest saved trace that is read."""
 
@@ -25,25 +27,29 @@ def read_for_trace(source: str, *, revision: str | None = None, progress: Progre
 
 
 def traced(source: str, *, revision: str | None = None, again: bool = False, cache: Path | None = None,
-           progress: Progress = SILENT, **options: Any) -> OpGraph:
-    """The graph of a release folder, card or hub id. `options` are those of `stages.trace.trace`. What was traced
-    before with the same options, files and libraries is taken from the cache (default: below $XDG_CACHE_HOME) unless
-    `again`.
+           env: Environment = "present", progress: Progress = SILENT, **options: Any) -> OpGraph:
+    """The graph of a release folder, card or hub id. `options` are those of `stages.trace.trace`. With the environment
+    that is `declared`, the transformers that the release states traces it; it is installed unless it was before. What
+    was traced before with the same options, files and libraries is taken from the cache (default: below
+    $XDG_CACHE_HOME) unless `again`.
 
-    Raises as `stages.read.read` and `stages.trace.trace`.
+    Raises as `stages.read.read`, `stages.trace.trace` and `runtime.environment.interpreter`.
     """
     from dayzero.stages.read.digests import cache_folder
     from dayzero.stages.trace import kept
 
     release = None if os.path.exists(source) and revision is None else read_for_trace(
         source, revision=revision, progress=progress)
-    place = kept.place(cache_folder(cache), _files(source, release), options)
+    place = kept.place(cache_folder(cache), _files(source, release), {**options, "env": env})
     found = None if again else kept.load(place)
     if found is not None:
         return found
     from dayzero.stages.trace import trace
 
-    graph = trace(release or read_for_trace(source, progress=progress), progress=progress, **options)
+    release = release or read_for_trace(source, progress=progress)
+    if env == "declared":
+        options["python"] = interpreter(release.config, cache_folder(cache), progress)
+    graph = trace(release, progress=progress, **options)
     kept.keep(place, graph)
     return graph
 

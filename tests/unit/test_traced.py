@@ -55,6 +55,22 @@ def test_the_second_time_nothing_is_traced(release: str, calls: list[dict[str, A
     assert [call["tokens"] for call in calls] == [9, 8, 9, 9]
 
 
+def test_the_declared_library_is_another_trace(release: str, calls: list[dict[str, Any]], tmp_path: Path,
+                                               monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[Any, Path]] = []
+
+    def interpreter(config: dict[str, Any], cache: Path, progress: object) -> Path:
+        asked.append((config["model_type"], cache))
+        return Path("/another/python")
+
+    monkeypatch.setattr(module, "interpreter", interpreter)
+    cache = tmp_path / "cache"
+    traced(release, cache=cache)
+    for _ in range(2):
+        traced(release, cache=cache, env="declared")
+    assert calls == [{}, {"python": Path("/another/python")}] and asked == [("llama", cache)]
+
+
 def test_a_hit_needs_no_torch(release: str, tmp_path: Path, calls: list[dict[str, Any]]) -> None:
     cache = tmp_path / "cache"
     traced(release, cache=cache)

@@ -20,7 +20,7 @@ def whole(text: Any, **own: Any) -> SimpleNamespace:
 def test_the_name_of_the_dtype(version: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from dayzero.runtime.older import keyword, stated_dtype
 
-    monkeypatch.setattr(transformers, "__version__", version)
+    monkeypatch.setattr("transformers.__version__", version)
     assert keyword(torch.float16) == {name: torch.float16}
     stated, other = SimpleNamespace(**{name: torch.float16}), SimpleNamespace(**{name: None})
     assert stated_dtype(stated) == stated_dtype(whole(stated)) == torch.float16  # before 4.45 there is no text part
