@@ -26,15 +26,29 @@ class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a tensor without a value answers when the code asks for one."""
 
     op: str
-    """Operator that asks."""
+    """Operator that asks; `mask` for a mask among indices."""
     kind: str
-    """Name of the question: item, nonzero, equal."""
-    answer: Literal["value", "rows"]
-    """value: one number; rows: indices of the hits."""
+    """Name of the question: item, nonzero, equal ..."""
+    answer: Literal["value", "rows", "chosen", "host", "distinct", "bins", "repeated"]
+    """value: one number; rows: positions of the hits; chosen: one value for each hit; host: all values; distinct:
+    different values; bins: a count for each; repeated: positions, each as often as a count says."""
     value: int = 0
     """The number."""
     after: dict[str, int] = {}
     """Operator that made the tensor -> another number."""
+
+
+class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How source text asks for the value of a tensor."""
+
+    kind: str
+    """As in `Answer`."""
+    methods: tuple[str, ...] = ()
+    """Methods without counterpart on other objects, that are called on a tensor."""
+    functions: tuple[str, ...] = ()
+    """Functions by their dotted name; with one argument only where a number is given as `name/1`."""
+    tests: tuple[str, ...] = ()
+    """Methods and functions that give a truth, where a branch or loop depends on it."""
 
 
 class Operators(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -52,6 +66,12 @@ class Operators(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """In place: write all of their first argument without reading it."""
     puts: frozenset[str]
     """In place: write only the values that they are given."""
+    masked: frozenset[str]
+    """Take masks among the indices of their second argument; how many elements those pick is answered first."""
+    routed: tuple[str, ...]
+    """fnmatch patterns, as in `Context`, of modules that send tokens to experts."""
+    sources: tuple[Source, ...]
+    """How source text asks for values."""
     kinds: dict[str, frozenset[str]]
     """Kind -> operators."""
     contexts: tuple[Context, ...]

@@ -1,8 +1,9 @@
-"""What one run of a model leaves: its operator calls in order, and which layers need not run because others are the
+"""What one run of a model leaves: its operator calls in order, and which modules need not run because others are the
 same. No torch."""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import NamedTuple
 
 from dayzero.schema.graph import PhaseName
@@ -49,4 +50,26 @@ class Captured(NamedTuple):
     calls: tuple[Call, ...]
     """In the order in which they were made."""
     repeats: dict[str, tuple[str, ...]]
-    """Path of a layer that ran -> paths of the layers that make the same calls and did not run."""
+    """Path of a module that ran (a layer, a part of one, an expert) -> paths of the modules that make the same calls
+    and did not run; they differ in numbers only. Repeats nest."""
+    times: dict[str, int] = {}
+    """Path of a module -> how many calls had been made when it first ran or was left out."""
+
+    def copies(self, place: str) -> dict[int, int]:
+        """How often the calls made at `place` are made in each layer: number of the layer (the first number of the
+        path; -1: none) -> times, its own included."""
+        parts = place.split(".")
+        layer = next((depth for depth, part in enumerate(parts, 1) if part.isdigit()), 0)
+        if not layer:
+            return {-1: 1}
+        paths = {place: 1}
+        for depth in range(len(parts), layer - 1, -1):
+            for path, times in list(paths.items()):
+                for other in self.repeats.get(path, ()):
+                    paths[other] = paths.get(other, 0) + times
+            if depth > layer:
+                merged: Counter[str] = Counter()
+                for path, times in paths.items():
+                    merged[path.rpartition(".")[0]] += times
+                paths = dict(merged)
+        return {int(path.rpartition(".")[2]): times for path, times in paths.items()}

@@ -31,6 +31,13 @@ class Classifier:
         self._table = table
         self._types = types
         self._known: dict[tuple[str, Place], str] = {}
+        self._routed: dict[str, bool] = {}
+
+    def routed(self, path: str) -> bool:
+        """Whether a module, or one that it is in, sends tokens to experts."""
+        if path not in self._routed:
+            self._routed[path] = any(_matches(self._table.routed, words) for _, words in self._outwards(path))
+        return self._routed[path]
 
     def kind(self, op: str, place: Place, *, view: bool = False) -> str:
         """Kind of a call of `op` at `place`; `view` says that the result is a view of an argument."""

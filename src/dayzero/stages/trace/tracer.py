@@ -4,28 +4,32 @@ from __future__ import annotations
 
 import importlib.util
 import time
-from collections.abc import Iterable
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from dayzero.data.operators import operators
 from dayzero.errors import NotPossible, StageError, UsageError
 from dayzero.progress import SILENT, Progress
+from dayzero.runtime.isolation import Limits
 from dayzero.runtime.library import LIBRARY_ERRORS
-from dayzero.schema import OpCall, OpGraph, Phase, Release
-from dayzero.schema.graph import PhaseName
+from dayzero.schema import Operation, OpGraph, Release
+
+from . import child, rows, symbols
+from .captured import Captured
+from .grouping import Grouped, group
+from .step import Step
 
 if TYPE_CHECKING:
-    import torch
-
-    from .capture import Recorder
+    from .runs import Runs
 
 
 def trace(release: Release, *, batch: int = 1, tokens: int = 64, context: int = 64,
+          trust: Limits | None = None, own: bool = False, python: Path | None = None,
           progress: Progress = SILENT) -> OpGraph:
     """Operators of a prefill of `batch` sequences of `tokens` tokens, and of one decode step of `batch` sequences that
-    have `context` tokens in the cache. No weights are needed and none of the release's code is executed.
+    have `context` tokens in the cache. No weights are needed. Code that the release brings along is executed with
+    `trust` only, in a confined process under these limits; `own` says that this is that process. With `python` such
+    a process is of another interpreter, which has another version of the library, whosever the code is.
 
     Raises NotPossible without torch or without a class for the model, UsageError for sizes below one, StageError when
     the model's code fails in prefill. A decode that fails is recorded in `missing`, and its phase is left out.
@@ -36,59 +40,70 @@ def trace(release: Release, *, batch: int = 1, tokens: int = 64, context: int = 
     for package in ("torch", "transformers"):
         if importlib.util.find_spec(package) is None:
             raise NotPossible(f"{package} is not installed", "pip install 'dayzero[torch]'")
-    progress.update("building the model without weights", 0, 3)
-    from . import capture, construct, layers
+    runs_own = trust is not None and child.brings_code(release)
+    if runs_own or python is not None:
+        request = child.TraceRequest(release=release, batch=batch, tokens=tokens, context=context, own=runs_own)
+        return child.trace_confined(request, trust or Limits(), python=python, progress=progress)
+    progress.update("building the model without weights", 0, 4)
+    from dayzero.runtime import stand_ins
+
+    from . import branches, construct, layers
+    from .runs import Runs
 
     start = time.perf_counter()
     with construct.quiet():
-        model, source = construct.build(release)
-        routed = max(((kind.experts, kind.top_k) for kind in release.model.feed_forwards.values()), default=(0, 0))
-        recorder = capture.Recorder(model, operators(), *routed)
-        phases = _run(model, recorder, batch, tokens, context, progress)
-    calls = recorder.operators()
+        built = construct.build(release, own=own)
+        model, runs = built.model, Runs(built.model, release.model)
+        with stand_ins.fallbacks(model):
+            stand_ins.forget()
+            captured = _run(runs, [Step("prefill", batch, tokens), Step("decode", batch, 1, context)], progress)
+            called = stand_ins.called()
+            progress.update("finding what holds for any workload", 3, 4)
+            operations = _operations(runs, captured, release)
+        tree = layers.Tree(model, runs.recorder.signatures)
+    calls = tuple(row for run in captured for row in rows.operators(run, runs.recorder.types, tree.shown))
     return OpGraph(
-        parameters=construct.parameters(model), phases={phase.name: _totals(phase, calls) for phase in phases},
-        operators=calls, modules=layers.module_tree(model), control_flow=recorder.control_flow(),
-        missing=recorder.missing(), layer_kinds=layers.layer_kinds(model, release.model), source=source,
+        parameters=construct.parameters(model), phases={run.phase: rows.totals(run, calls) for run in captured},
+        operators=calls, modules=tree.nodes, control_flow=branches.merged(runs.sites(), branches.seen(model)),
+        missing=runs.missing(), layer_kinds=layers.layer_kinds(model, release.model, captured), source=built.source,
+        operations=operations, supplied=built.supplied, stand_ins=called,
         seconds=round(time.perf_counter() - start, 3))
 
 
-def _run(model: torch.nn.Module, recorder: Recorder, batch: int, tokens: int, context: int,
-         progress: Progress) -> list[Phase]:
-    """Trace the phases; their totals are still zero."""
-    import torch
-
-    from . import capture
-
-    phases = [_phase("prefill", batch, tokens, 0)]
-    with torch.inference_mode(), recorder:
-        progress.update("tracing prefill", 1, 3)
-        recorder.phase, recorder.tokens = "prefill", batch * tokens
+def _run(runs: Runs, steps: list[Step], progress: Progress) -> list[Captured]:
+    """The requested steps; the first must succeed."""
+    captured: list[Captured] = []
+    for step in steps:
+        progress.update(f"tracing {step.phase}", len(captured) + 1, len(steps) + 2)
         try:
-            out = capture.prefill(model, batch, tokens)
+            captured.append(runs.run(step))
         except LIBRARY_ERRORS as error:
-            raise StageError(f"prefill cannot be traced: {recorder.describe(error)}",
-                             "the model may need more than token ids, or the library's class has a fault",
-                             log=str(error)) from error
-        progress.update("tracing decode", 2, 3)
-        recorder.phase, recorder.tokens = None, batch * context
-        try:
-            if context != tokens:
-                out = capture.prefill(model, batch, context)
-            recorder.phase, recorder.tokens = "decode", batch
-            capture.decode(model, batch, out.past_key_values)
-        except LIBRARY_ERRORS as error:
-            recorder.give_up("decode", error)
-            return phases
-    return [*phases, _phase("decode", batch, 1, context)]
+            if not captured:
+                raise StageError(f"prefill cannot be traced: {runs.recorder.describe(error)}",
+                                 "the model may need more than token ids, or its code has a fault",
+                                 log=str(error)) from error
+            runs.give_up(step, error)
+    return captured
 
 
-def _phase(name: PhaseName, batch: int, tokens: int, context: int) -> Phase:
-    return Phase(name=name, batch=batch, tokens=tokens, context=context, flops=0, bytes=0, operators=0)
+def _operations(runs: Runs, captured: list[Captured], release: Release) -> tuple[Operation, ...]:
+    """What the calls of the requested steps are, with axes that hold for other workloads: small runs show how they
+    depend on it. A small run that fails shows nothing."""
+    spec, types = release.model, runs.recorder.types
+    tried: list[Grouped] = []
+    for run in captured:
+        for workload in symbols.probes(spec)[run.phase]:
+            try:
+                tried.append(group(runs.run(Step(run.phase, *workload), requested=False), types, spec))
+            except LIBRARY_ERRORS:
+                continue
+    return symbols.operations([group(run, types, spec) for run in captured], tried, spec, _integers(release.config))
 
 
-def _totals(phase: Phase, calls: Iterable[OpCall]) -> Phase:
-    own = [call for call in calls if call.phase == phase.name]
-    return msgspec.structs.replace(
-        phase, flops=sum(call.flops for call in own), bytes=sum(call.bytes for call in own),
-        operators=sum(call.count for call in own))
+def _integers(config: object) -> Iterator[int]:
+    """Whole numbers of a config and of what is nested in it."""
+    if isinstance(config, int) and not isinstance(config, bool):
+        yield config
+    elif isinstance(config, (list, dict)):
+        for value in config.values() if isinstance(config, dict) else config:
+            yield from _integers(value)

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 import torch
 
 from dayzero.data.operators import operators
+from dayzero.schema import OpCall
+from dayzero.stages.trace import rows
 from dayzero.stages.trace.capture import Recorder
+from dayzero.stages.trace.captured import Captured
+from dayzero.stages.trace.step import Step
 
 
 class Routed(torch.nn.Module):
@@ -27,39 +32,54 @@ class Routed(torch.nn.Module):
         return x
 
 
-def recorded(model: torch.nn.Module, *args: torch.Tensor, **kwargs: int) -> tuple[Recorder, torch.Tensor]:
+class Layer(torch.nn.Module):
+    """The same in a module that by its name routes tokens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.moe = Routed()
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return self.moe(x, mask)
+
+
+def recorded(model: torch.nn.Module, *args: torch.Tensor, **kwargs: int) -> tuple[Recorder, Captured, Any]:
     recorder = Recorder(model, operators(), **kwargs)
-    with torch.inference_mode(), recorder:
-        recorder.phase, recorder.tokens = "prefill", 4
-        return recorder, model(*args)
+    out, captured = recorder.run(Step("prefill", 1, 4), lambda: model(*args))
+    return recorder, captured, out
+
+
+def rows_of(recorder: Recorder, captured: Captured) -> tuple[OpCall, ...]:
+    return rows.operators(captured, recorder.types, lambda path: path)
 
 
 def test_values_are_assumed_and_the_places_are_told() -> None:
     x, mask = torch.empty(4, device="meta"), torch.empty(8, 2, 4, dtype=torch.bool, device="meta")
-    recorder, _ = recorded(Routed(), x, mask, experts=8, top_k=2)
+    recorder, captured, _ = recorded(Layer(), x, mask, experts=8, top_k=2)
+    found = recorder.sites(captured)
     sites: Counter[tuple[str, str]] = Counter()
-    for site in recorder.control_flow():
-        sites[site.kind, site.assumed] += site.times
+    for site, times in found.items():
+        sites[site.kind, site.assumed] += times
     assert sites["item", "True"] == 1  # all(): takes the plain path
     assert sites["item", "False"] == 1 + 8  # any(), and the comparison of each expert's number
     assert sites["nonzero", "8 of 8"] == 1  # 4 tokens with 2 experts each hit all 8
     assert sites["nonzero", "1 of 8"] == 8  # 8 routes spread over 8 experts
-    ops = [call.op for call in recorder.operators()]
+    ops = [call.op for call in captured.calls]
     assert ops.count("aten.mul") == 0 and "aten.add" in ops
-    assert all(site.executed and site.line > 0 and not site.file.startswith("/") for site in recorder.control_flow())
-    assert {site.file.rpartition("/")[2] for site in recorder.control_flow()} == {"test_capture.py"}
+    assert all(site.line > 0 and not site.file.startswith("/") for site in found)
+    assert {site.file.rpartition("/")[2] for site in found} == {"test_capture.py"}
 
 
 def test_without_experts_all_elements_are_hits() -> None:
     x, mask = torch.empty(4, device="meta"), torch.empty(3, 2, 4, dtype=torch.bool, device="meta")
-    recorder, _ = recorded(Routed(), x, mask)
-    assert {site.assumed for site in recorder.control_flow() if site.kind == "nonzero"} == {"3 of 3", "8 of 8"}
+    recorder, captured, _ = recorded(Routed(), x, mask)
+    assert {site.assumed for site in recorder.sites(captured) if site.kind == "nonzero"} == {"3 of 3", "8 of 8"}
 
 
 def test_few_tokens_hit_few_experts() -> None:
     x, mask = torch.empty(4, device="meta"), torch.empty(64, 2, 4, dtype=torch.bool, device="meta")
-    recorder, _ = recorded(Routed(), x, mask, experts=64, top_k=2)
-    assert "8 of 64" in {site.assumed for site in recorder.control_flow()}
+    recorder, captured, _ = recorded(Layer(), x, mask, experts=64, top_k=2)
+    assert "8 of 64" in {site.assumed for site in recorder.sites(captured)}
 
 
 class Nested(torch.nn.Module):
@@ -75,19 +95,36 @@ class Nested(torch.nn.Module):
 
 
 def test_equal_calls_are_counted_and_belong_to_the_innermost_module() -> None:
-    recorder, out = recorded(Nested(), torch.empty(2, 4, device="meta"))
-    calls = {(call.op, call.module): call for call in recorder.operators()}
+    recorder, captured, out = recorded(Nested(), torch.empty(2, 4, device="meta"))
+    calls = {(call.op, call.module): call for call in rows_of(recorder, captured)}
     assert calls["aten.mm", "first"].count == 3
     assert calls["aten.mm", "first"].flops == 3 * 2 * 2 * 4 * 4
     assert calls["aten.relu", ""].module_type == "Nested"
+    assert [call.visit for call in captured.calls if call.op == "aten.mm"] == [0, 1, 2]
     assert out.shape == (2, 4)
 
 
-def test_nothing_is_recorded_outside_a_phase() -> None:
-    recorder = Recorder(Nested(), operators())
-    with recorder:
-        torch.empty(2, 4, device="meta").relu()
-    assert recorder.operators() == ()
+def test_a_run_may_be_made_without_being_recorded() -> None:
+    model = Nested()
+    recorder = Recorder(model, operators())
+    x = torch.empty(2, 4, device="meta")
+    _, captured = recorder.run(Step("prefill", 1, 2), lambda: model(x), record=False)
+    assert captured.calls == ()
+
+
+def test_calls_of_modules_are_as_before_afterwards() -> None:
+    class Failing(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            raise RuntimeError("no")
+
+    before, model = torch.nn.Module.__call__, torch.nn.Sequential(Nested(), Failing())
+    recorder = Recorder(model, operators())
+    with pytest.raises(RuntimeError, match="no"):
+        recorder.run(Step("prefill", 1, 2), lambda: model(torch.empty(2, 4, device="meta")))
+    assert torch.nn.Module.__call__ is before
+    x = torch.empty(2, 4, device="meta")
+    _, captured = recorder.run(Step("prefill", 1, 2), lambda: model[0](x))
+    assert {call.place for call in captured.calls} == {"0", "0.first"}
 
 
 @pytest.fixture
@@ -104,11 +141,11 @@ def test_an_operator_without_a_shape_rule_is_missing_and_the_trace_goes_on(libra
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return torch.ops.dayzero_test.halve(x).relu()
 
-    recorder, out = recorded(Model(), torch.empty(6, 4, device="meta"))
+    recorder, captured, out = recorded(Model(), torch.empty(6, 4, device="meta"))
     assert out.shape == (3, 4) and out.device.type == "meta"
     [entry] = recorder.missing()
     assert entry.startswith("dayzero_test.halve (no shape rule") and "test_capture.py:" in entry
-    assert [call.kind for call in recorder.operators() if call.op == "dayzero_test.halve"] == ["other"]
+    assert [call.kind for call in captured.calls if call.op == "dayzero_test.halve"] == ["other"]
 
 
 def test_an_operator_that_cannot_be_run_either_ends_the_trace_and_is_named(library) -> None:
@@ -119,6 +156,6 @@ def test_an_operator_that_cannot_be_run_either_ends_the_trace_and_is_named(libra
             return torch.ops.dayzero_test.nothing(x)
 
     recorder = Recorder(Model(), operators())
-    with pytest.raises(NotImplementedError) as caught, torch.inference_mode(), recorder:
-        Model()(torch.empty(2, device="meta"))
+    with pytest.raises(NotImplementedError) as caught:
+        recorder.run(Step("prefill", 1, 2), lambda: Model()(torch.empty(2, device="meta")))
     assert recorder.describe(caught.value).startswith("dayzero_test.nothing in the model itself: ")

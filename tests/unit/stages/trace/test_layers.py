@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 
 from dayzero.stages.trace import trace
-from dayzero.stages.trace.layers import layer_kinds, module_tree
+from dayzero.stages.trace.layers import Tree, layer_kinds
+from dayzero.stages.trace.signatures import Signatures
 
 
 def test_layers_that_differ_in_their_mask_only(make, configs) -> None:
@@ -37,4 +38,23 @@ def test_the_tree_counts_tied_parameters_once(make, configs) -> None:
 
 def test_pre_order() -> None:
     model = torch.nn.Sequential(torch.nn.Sequential(torch.nn.ReLU()), torch.nn.ReLU())
-    assert [node.path for node in module_tree(model)] == ["", "0", "0.0", "1"]
+    assert [node.path for node in Tree(model, Signatures()).nodes] == ["", "0", "0.0", "1"]
+
+
+def test_alike_modules_of_a_layer_are_one_and_others_keep_their_numbers() -> None:
+    def layer() -> torch.nn.Module:
+        experts = [torch.nn.Sequential(torch.nn.Linear(8, width, device="meta")) for width in (4, 4, 5)]
+        return torch.nn.ModuleDict({"experts": torch.nn.ModuleList(experts)})
+
+    tree = Tree(torch.nn.ModuleDict({"layers": torch.nn.ModuleList([layer(), layer()])}), Signatures())
+    nodes = {node.path: (node.count, node.parameters) for node in tree.nodes}
+    assert nodes["layers.0.experts.*.0"] == (2, 2 * (8 * 4 + 4)) and nodes["layers.1.experts.2.0"] == (1, 8 * 5 + 5)
+    assert tree.shown("layers.1.experts.1.0") == "layers.1.experts.*.0"
+    assert tree.shown("layers.1.experts.2.0") == "layers.1.experts.2.0"
+    assert tree.shown("") == ""
+
+
+def test_layers_that_ran_and_why_the_others_need_not(make, configs) -> None:
+    kinds = trace(make(configs["sliding"])).layer_kinds
+    assert [kind.traced for kind in kinds] == [(0,), (1,)]
+    assert all("settings" in kind.proof for kind in kinds)

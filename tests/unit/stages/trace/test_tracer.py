@@ -61,7 +61,7 @@ def test_kinds_of_a_dense_model(make, configs) -> None:
     assert kinds["embed_tokens", "aten.embedding"] == "embedding"
     assert kinds["act_fn", "aten.silu"] == "activation"
     assert kinds["1", "aten.add"] == "elementwise"  # the residual stream
-    assert kinds["self_attn", "aten.cat"] in ("copy", "rotary")
+    assert kinds["self_attn", "aten.cat"] in ("copy", "rotary", "cache")
     assert not [call for call in graph.operators if call.kind == "other"]
     assert all(call.flops == call.bytes == 0 for call in graph.operators if call.kind == "view")
 
@@ -172,6 +172,6 @@ def test_a_loop_over_experts_is_traced_with_balanced_routing(make, configs) -> N
     graph = trace(make(config), tokens=tokens)
     for phase, new in (("prefill", tokens), ("decode", 1)):
         assert flops(graph, phase, "experts") == 2 * LAYERS * new * top_k * 3 * width * inner
-    told = {(site.kind, site.assumed) for site in graph.control_flow}
-    assert {("nonzero", "8 of 9"), ("nonzero", "2 of 9")} <= told  # all experts, then those that one token visits
+    told = {(site.kind, site.assumed) for site in graph.control_flow if site.executed}
+    assert ("nonzero", "8 of 9; 2 of 9") in told  # all experts, then those that one token visits
     assert {site.file for site in graph.control_flow} == {"transformers/models/dbrx/modeling_dbrx.py"}
