@@ -6,14 +6,15 @@ model, which says where two revisions of one differ.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
-from typing import Literal, TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from typing import Literal
 
-from dayzero.graphs import Item, items
+from dayzero.graphs import Item, items, layer_list
 from dayzero.schema import Noun, OpGraph
 from dayzero.schema.graph import PhaseName
 
-T = TypeVar("T")
+Key = Callable[[Item, tuple[str, ...]], tuple[PhaseName, str, str]]
+"""What rows are compared by, from a row and the prefixes of its graph: phase, operator, place."""
 
 
 class Amount(Noun, frozen=True, kw_only=True):
@@ -37,7 +38,7 @@ class Change(Noun, frozen=True, kw_only=True):
     op: str
     """The operator, with its variant."""
     module: str
-    """Where it is; empty: in the model itself, or all places together."""
+    """Where it is, below the list of layers or what holds it; empty: in the model itself, or all places together."""
     status: Literal["new", "gone", "changed"]
     """new: only on the second side; gone: only on the first."""
     before: Amount | None
@@ -110,8 +111,9 @@ def compare(before: OpGraph, after: OpGraph) -> Diff:
     return Diff(
         before=_side(before), after=_side(after),
         calls=_listed(before, after, lambda graph: (f"{call.op} {call.dtype}".rstrip() for call in graph.operators)),
-        operators=tuple(_changes(before, after, lambda item: (item.phase, item.name, ""))),
-        places=tuple(_changes(before, after, lambda item: (item.phase, item.name, item.module))),
+        operators=tuple(_changes(before, after, lambda item, _prefixes: (item.phase, item.name, ""))),
+        places=tuple(_changes(before, after, lambda item, prefixes: (item.phase, item.name,
+                                                                     _relative(item.module, prefixes)))),
         layer_kinds=_listed(before, after, lambda graph: (f"{len(kind.layers)} x {kind.kind}"
                                                           for kind in graph.layer_kinds)),
         control_flow=_listed(before, after, _sites),
@@ -137,7 +139,19 @@ def _listed(before: OpGraph, after: OpGraph, names: Callable[[OpGraph], Iterable
                   gone=tuple(name for name in first if name not in second))
 
 
-def _changes(before: OpGraph, after: OpGraph, key: Callable[[Item], tuple[PhaseName, str, str]]) -> Iterator[Change]:
+def _prefixes(graph: OpGraph) -> tuple[str, ...]:
+    """Paths of the list of layers and of the two modules around it: models nest them under different names."""
+    layers = layer_list(graph) or ""
+    inner = layers.rpartition(".")[0]
+    return tuple(f"{path}." for path in (layers, inner, inner.rpartition(".")[0]) if path)
+
+
+def _relative(module: str, prefixes: tuple[str, ...]) -> str:
+    """The path below the first of the prefixes that it has."""
+    return next((module.removeprefix(prefix) for prefix in prefixes if module.startswith(prefix)), module)
+
+
+def _changes(before: OpGraph, after: OpGraph, key: Key) -> Iterator[Change]:
     """New ones, then those that are gone, then the changed, each with the dearest first."""
     first, second = _amounts(before, key), _amounts(after, key)
     found = []
@@ -156,20 +170,17 @@ def _size(change: Change) -> tuple[float, float]:
     return max(side.flops for side in sides), max(side.bytes for side in sides)
 
 
-def _amounts(graph: OpGraph, key: Callable[[Item], tuple[PhaseName, str, str]]
-             ) -> dict[tuple[PhaseName, str, str], Amount]:
-    rows = [item for phase in graph.phases.values() for item in items(graph, phase.name)]
+def _amounts(graph: OpGraph, key: Key) -> dict[tuple[PhaseName, str, str], Amount]:
+    rows, prefixes = [item for phase in graph.phases.values() for item in items(graph, phase.name)], _prefixes(graph)
     return {name: Amount(count=sum(item.count for item in group), flops=sum(item.flops for item in group),
                          bytes=sum(item.bytes for item in group),
                          details=tuple(sorted({item.detail for item in group})))
-            for name, group in _grouped(rows, key).items()}
+            for name, group in _grouped(rows, lambda item: key(item, prefixes)).items()}
 
 
-K = TypeVar("K", bound=Hashable)
-
-
-def _grouped(values: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
-    groups: dict[K, list[T]] = {}
-    for value in values:
-        groups.setdefault(key(value), []).append(value)
+def _grouped(rows: Iterable[Item], key: Callable[[Item], tuple[PhaseName, str, str]]
+             ) -> dict[tuple[PhaseName, str, str], list[Item]]:
+    groups: dict[tuple[PhaseName, str, str], list[Item]] = {}
+    for row in rows:
+        groups.setdefault(key(row), []).append(row)
     return groups

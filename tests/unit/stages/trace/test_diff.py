@@ -36,14 +36,15 @@ def test_new_gone_and_changed_operators() -> None:
     diff = compare(BEFORE, changed(operators=(*wide, call("m.[red]gate", op="aten.topk", dtype="f32", flops=0))))
     assert diff.calls.new == ("aten.topk f32",) and diff.calls.gone == ("aten.add bf16",)
     assert [(each.status, each.op, each.module) for each in diff.places] == [
-        ("new", "aten.topk (linear)", "m.[red]gate"), ("gone", "aten.add (elementwise)", "m.layers.{L}.[red]odd"),
-        ("changed", "aten.mm (linear)", "m.layers.{L}.attn")]
+        ("new", "aten.topk (linear)", "[red]gate"), ("gone", "aten.add (elementwise)", "{L}.[red]odd"),
+        ("changed", "aten.mm (linear)", "{L}.attn")]
     last = diff.places[-1]
     assert last.what == ("shapes", "flops") and last.before and last.after
     assert (last.before.flops, last.after.flops) == (300, 600)
     assert [(each.op, each.status) for each in diff.operators if each.status == "changed"] == [
         ("aten.mm (linear)", "changed")]  # attention and head together: one row of the phase
     told = shown(BEFORE, changed(operators=(*wide, call("m.[red]gate", op="aten.topk", dtype="f32"))))
+    assert "=>" not in told and "1x2, scalar -> 1x3" in told  # other shapes at all
     assert "+ aten.topk f32" in told and "[red]gate" in told and "-> 600" in told and "1 new, 1 gone, 1 changed" in told
 
 
@@ -72,3 +73,17 @@ def test_against_a_graph_of_nothing() -> None:
     diff = compare(empty_graph(), BEFORE)
     assert {each.status for each in (*diff.operators, *diff.places)} == {"new"}
     assert "none" in shown(empty_graph(), BEFORE) and "none" in shown(BEFORE, empty_graph())
+
+
+def test_a_model_that_is_nested_deeper_has_the_same_places() -> None:
+    nodes = tuple(msgspec.structs.replace(node, path=f"outer.{node.path}".rstrip(".")) for node in BEFORE.modules)
+    calls = tuple(msgspec.structs.replace(each, module=f"outer.{each.module}") for each in BEFORE.operators)
+    assert compare(BEFORE, changed(modules=nodes, operators=calls)).same
+
+
+def test_only_the_axes_that_differ_are_shown() -> None:
+    before = layered_graph(operations=True)
+    first = before.operations[0]
+    wider = msgspec.structs.replace(first, axes={**first.axes, "heads": 4.0})
+    told = shown(before, msgspec.structs.replace(before, operations=(wider, *before.operations[1:])))
+    assert "heads 2 => heads 4" in told and "tokens batch*tokens =>" not in told

@@ -104,9 +104,14 @@ def _pair(old: Amount | None, new: Amount | None, field: str) -> str:
 
 
 def _shapes(change: Change) -> list[tuple[str, str]]:
-    """First shapes that only one side has, where they changed and are few."""
+    """What differs in the axes or shapes, where each side has one that the other has not."""
     if "shapes" not in change.what or change.before is None or change.after is None:
         return []
     gone = [text for text in change.before.details if text not in change.after.details]
     new = [text for text in change.after.details if text not in change.before.details]
-    return [(f"\n- {gone[0]}\n+ {new[0]}", "dim")] if len(gone) == len(new) == 1 else []
+    if len(gone) != 1 or len(new) != 1:
+        return []
+    pairs = list(zip(gone[0].split(", "), new[0].split(", "), strict=False))
+    if gone[0].count(", ") != new[0].count(", "):
+        return [(f"\n- {gone[0]}\n+ {new[0]}", "dim")]
+    return [("\n" + "; ".join(f"{old} => {now}" for old, now in pairs if old != now), "dim")]
