@@ -10,7 +10,12 @@ from typing import Any
 
 
 def adapt(package: str) -> tuple[str, ...]:
-    """Adapt the model classes of all modules of the package that are loaded. Returns what was done, once each."""
+    """Adapt the model classes of all modules of the package that are loaded. Returns what was done, once each: nothing
+    with a library that takes them as they are."""
+    from transformers import PreTrainedModel
+
+    if not hasattr(PreTrainedModel, "get_expanded_tied_weights_keys"):
+        return ()
     done: dict[str, None] = {}
     for kind in _models(package):
         for change in (_tied, _ties):

@@ -57,7 +57,9 @@ def _words(sources: Iterable[Path]) -> set[str]:
 
 def _has(entry: Supplied) -> bool:
     owner = found(entry.owner)
-    value = getattr(owner, entry.attribute, _NOTHING) if owner is not None else _NOTHING
+    if owner is None and entry.owner.rpartition(".")[2][0].isupper():
+        return True  # a class of a version later than the installed one: there is nothing that would look in it
+    value: Any = getattr(owner, entry.attribute, _NOTHING)
     if entry.key or entry.argument:  # nothing can be given to what is not there
         return value is _NOTHING or (entry.key in value if entry.key
                                      else entry.argument in inspect.signature(value).parameters)

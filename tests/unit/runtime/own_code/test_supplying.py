@@ -50,6 +50,27 @@ def test_a_module_that_is_gone_comes_back_with_what_is_known(monkeypatch, tmp_pa
     assert name == "moved"
 
 
+def test_a_class_that_a_library_does_not_have_yet_is_not_made(monkeypatch, tmp_path, library) -> None:
+    code = "from lib.inner import Config\nConfig().name"
+    assert give(monkeypatch, tmp_path, code, "lib.inner.Config.name = lib.inner.moved") == []
+    assert not hasattr(library, "Config") and "lib.inner.Config" not in sys.modules
+
+
+def test_a_library_that_takes_classes_as_they_are(monkeypatch) -> None:
+    from transformers import PreTrainedModel
+
+    from dayzero.runtime.own_code.adapting import adapt
+
+    shipped = types.ModuleType("shipped.modeling")
+    shipped.Model = type("Model", (PreTrainedModel,), {  # type: ignore[attr-defined]
+        "_tied_weights_keys": ["lm_head.weight"], "__module__": "shipped.modeling"})
+    monkeypatch.setitem(sys.modules, "shipped.modeling", shipped)
+    with monkeypatch.context() as older:
+        older.delattr(PreTrainedModel, "get_expanded_tied_weights_keys")
+        assert adapt("shipped") == () and shipped.Model._tied_weights_keys == ["lm_head.weight"]
+    assert adapt("shipped") and isinstance(shipped.Model._tied_weights_keys, dict)
+
+
 def test_entries_of_tables_and_arguments(monkeypatch, tmp_path, library) -> None:
     library.adapted = lambda function: lambda then, now: function(then + now)
     names = ("lib.inner.TABLE[b] = lib.inner.moved", "lib.inner.TABLE[a] = lib.inner.moved",
