@@ -292,8 +292,9 @@ class _Conversation:
                 f"the network cannot be taken from {self._whose} here: {'; '.join(self.confinement.lacking)}",
                 "use a Linux with user namespaces or seccomp filters")
         how = f"was ended by {_signal(-code)}" if code < 0 else f"ended its process with exit code {code}"
+        hint = "it may need more: --code-memory" if code < 0 else "look in its code for what ends the process"
         return StageError(f"{self._whose} {how} and gave no answer",
-                          "it may need more with --code-memory; what it printed last is below", self.printed)
+                          f"{hint}; what it printed last is below" if self.printed else hint, self.printed)
 
 
 def _signal(number: int) -> str:

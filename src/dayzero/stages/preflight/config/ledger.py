@@ -101,7 +101,7 @@ def ledger_table(entries: tuple[Entry, ...], engine: Engine | None = None) -> Ta
                   caption=escape("\n".join(notes)))
     table.add_column("the model's code reads it", overflow="fold")
     if watched:
-        table.add_column("transformers read it", overflow="fold")
+        table.add_column("read when it was run", overflow="fold")
     if engine_known:
         table.add_column("the engine reads it")
     for (key, value, place, recorded, reads), alike in groupby(entries, key=_shown):
