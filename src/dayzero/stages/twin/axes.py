@@ -72,8 +72,8 @@ class Axes:
         if found is None and size >= LEAST:
             found = self._first((*twin_facts().axes["any"], *_expressions()), size)
         if found is None and size >= LEAST:
-            found = self._first((f"{count} * {name}" for count in MULTIPLES for name in sorted(self.free)
-                                 if not name.startswith(TOWER)), size)  # fmt: skip
+            widths = ("hidden_size", *twin_facts().cut, *twin_facts().uncut)
+            found = self._first((f"{count} * {name}" for count in MULTIPLES for name in widths), size)
         if found is None and size >= LEAST and not self._is_constant(size):
             self.kept[pattern] = tuple(dict.fromkeys((*self.kept.get(pattern, ()), size)))
         return size if found is None else found
