@@ -50,8 +50,7 @@ def chunk(sequence: Sequence, state: torch.Tensor) -> tuple[torch.Tensor, torch.
     lower = torch.ones(key.shape[1], key.shape[1], dtype=torch.bool, device=key.device).tril()
     new = value
     if beta is not None:
-        system = _meet(key, key, between) * beta[..., None]
-        system = system.masked_fill(~lower.tril(-1), 0.0)
+        system = (_meet(key, key, between) * beta[..., None]).masked_fill(~lower, 0.0)  # its diagonal is not read
         seen = (value - (key * total.exp()) @ state) * beta[..., None]
         new = torch.linalg.solve_triangular(system, seen, upper=False, unitriangular=True)
     out = (query * total.exp()) @ state + _meet(query, key, between).masked_fill(~lower, 0.0) @ new

@@ -115,8 +115,9 @@ def test_a_decay_that_underflows_stays_finite() -> None:
     """-60 for each token: over a chunk the decay is exp(-960), which no float holds."""
     x = inputs(1, 16, 1, 1)
     decay = torch.full((1, 16, 1, 6), -60.0)
-    chunked, stepped = (impl.linear_attention.delta_rule(x["q"], x["k"], x["v"], decay, x["beta"], 0.4, None, None, size,
-                                                         *DELTA) for size in (16, 0))
+    call = impl.linear_attention.delta_rule
+    chunked, stepped = (call(x["q"], x["k"], x["v"], decay, x["beta"], 0.4, None, None, size, *DELTA)
+                        for size in (16, 0))
     torch.testing.assert_close(chunked, stepped, atol=1e-6, rtol=1e-5)
 
 
@@ -157,8 +158,8 @@ def test_gate_and_beta_inside_are_those_outside(tail: tuple[int, ...]) -> None:
     x = inputs(1, 5, 4, 4)
     raw, a_log, bias = torch.randn(1, 5, *tail), torch.randn(4), torch.randn(tail)
     call = impl.linear_attention.delta_rule
-    inside = call(x["q"], x["k"], x["v"], raw, x["beta"], 0.4, None, None, 4, False, True, True, a_log, bias, None, True,
-                  True)
+    inside = call(x["q"], x["k"], x["v"], raw, x["beta"], 0.4, None, None, 4, False, True, True, a_log, bias, None,
+                  True, True)
     rate = a_log.exp() if len(tail) == 1 else a_log.exp()[:, None]
     decay = -rate * torch.log1p(torch.exp(raw + bias))
     outside = call(x["q"], x["k"], x["v"], decay, 2 * torch.sigmoid(x["beta"]), 0.4, None, None, 4, *DELTA)

@@ -14,7 +14,8 @@ def heads(tokens: int = 21, batch: int = 2) -> dict[str, torch.Tensor]:
     torch.manual_seed(3)
     return {"x": torch.randn(batch, tokens, 4, 5), "dt": torch.randn(batch, tokens, 4), "a": -torch.rand(4),
             "b": torch.randn(batch, tokens, 2, 3), "c": torch.randn(batch, tokens, 2, 3), "d": torch.randn(4),
-            "bias": torch.randn(4), "state": torch.randn(batch, 4, 5, 3), "z": torch.randn(batch, tokens, 4, 5)}  # fmt: skip
+            "bias": torch.randn(4), "state": torch.randn(batch, 4, 5, 3),
+            "z": torch.randn(batch, tokens, 4, 5)}  # fmt: skip
 
 
 def by_hand(x: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:

@@ -81,7 +81,8 @@ def test_unknown_names_can_be_imported_and_are_an_error_when_called(tmp_path: Pa
     """, tmp_path, shipped=shipped)  # fmt: skip
     assert out.splitlines() == [
         "False 3", "fla.layers:KimiDeltaAttention shipped.py 14", "fla.somewhere.new:function shipped.py 14",
-        "flash_attn.cute.interface:run shipped.py 14", "flash_attn.cute.interface:Thing.apply shipped.py 14"]  # fmt: skip
+        "flash_attn.cute.interface:run shipped.py 14",
+        "flash_attn.cute.interface:Thing.apply shipped.py 14"]  # fmt: skip
 
 
 def test_a_function_that_moved_is_found_by_its_name_unless_two_have_it(tmp_path: Path) -> None:
@@ -114,7 +115,8 @@ def test_the_library_of_models_uses_them_where_it_would_use_the_package(tmp_path
         models.causal_conv1d_fn(x[:, :, 0], torch.ones(3, 2), activation="silu")
         print([(s.call, s.op) for s in stand_ins.called()])
     """, tmp_path)
-    assert out == "[('fla.ops.kda:chunk_kda', 'dayzero.delta_rule'), ('causal_conv1d:causal_conv1d_fn', 'dayzero.convolution')]\n"  # noqa: E501
+    assert out == ("[('fla.ops.kda:chunk_kda', 'dayzero.delta_rule'), "
+                   "('causal_conv1d:causal_conv1d_fn', 'dayzero.convolution')]\n")
 
 
 def test_an_argument_that_a_stand_in_does_not_have_is_named(tmp_path: Path) -> None:

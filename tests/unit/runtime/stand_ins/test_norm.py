@@ -31,7 +31,8 @@ def test_a_residual_is_added_first_and_comes_back_when_asked() -> None:
         out, total = weighted(module)(X, MORE, prenorm=True)
         torch.testing.assert_close(total, X + MORE)
         torch.testing.assert_close(out, rms_norm(X + MORE, (8,), WEIGHT, 1e-5))
-    torch.testing.assert_close(norm.rms_norm_fn(X, WEIGHT, None, MORE, eps=1e-5), rms_norm(X + MORE, (8,), WEIGHT, 1e-5))
+    torch.testing.assert_close(norm.rms_norm_fn(X, WEIGHT, None, MORE, eps=1e-5),
+                               rms_norm(X + MORE, (8,), WEIGHT, 1e-5))
     torch.testing.assert_close(norm.layer_norm_fn(X, WEIGHT, None, MORE, eps=1e-5),
                                layer_norm(X + MORE, (8,), WEIGHT, None, 1e-5))
     torch.testing.assert_close(norm.fla_layer_norm(X, WEIGHT, None), layer_norm(X, (8,), WEIGHT, None, 1e-5))
