@@ -19,6 +19,8 @@ from .tree import call_tree
 
 VIEWS = ("summary", "operators", "kinds", "tree", "control-flow", "coverage", "breaks")
 """What can be shown; summary is the totals, the layer kinds and the dearest operators."""
+_LEFT_OUT = 0.001
+"""Share of a phase's operations that a sum of bounds may leave out without a word."""
 _SITES = 5
 """Places of control flow in the summary."""
 
@@ -83,16 +85,19 @@ def _by_definition(graph: OpGraph) -> str:
 
 
 def _least(graph: OpGraph, phase: Phase, device: Device) -> str:
-    """Sum of the bounds; with a sign where some rows have none."""
-    bounds = [spot.seconds for spot in spots(graph, phase.name, "bytes", device)]
-    known = [seconds for seconds in bounds if seconds is not None]
-    return f"{'> ' if len(known) < len(bounds) else ''}{format_seconds(sum(known))}"
+    """Sum of the bounds, of the bytes alone where the device states no rate; with a sign where that leaves out more
+    operations than are worth nothing."""
+    found = spots(graph, phase.name, "bytes", device)
+    unknown = [spot.item for spot in found if spot.seconds is None]
+    seconds = sum(spot.seconds or spot.item.bytes / device.memory_bandwidth for spot in found)
+    left_out = sum(item.flops for item in unknown) > _LEFT_OUT * sum(spot.item.flops for spot in found)
+    return f"{'> ' if left_out else ''}{format_seconds(seconds)}"
 
 
 def _kinds_table(graph: OpGraph) -> Group:
     """Each kind of layer: how many, which ran, and what one costs in each phase."""
     traced = phases(graph)
-    table = narrow_table(["kind", "layers", "ran"], [f"{phase.name} FLOP" for phase in traced])
+    table = narrow_table(["kind", "layers", "of them ran"], [f"{phase.name} FLOP" for phase in traced])
     costs = {phase.name: {cost.kind.kind if cost.kind else None: cost for cost in by_kind(graph, phase.name)}
              for phase in traced}
     for kind in graph.layer_kinds:

@@ -83,3 +83,13 @@ def test_figures_as_text() -> None:
     assert ranges(range(3, 92, 4)) == "3-91 by 4"
     assert ranges((0, 2, 4, 5, 9)) == "0, 2, 4-5, 9"
     assert ranges([index for index in range(40) if index % 4]) == "1-3, 5-7, 9-11, ..., 37-39"
+
+
+def test_the_least_time_of_a_phase_says_where_it_knows_less() -> None:
+    assert "> 1.08 s" not in shown(overview(layered_graph(), device=DEVICE))
+    bare = msgspec.structs.replace(DEVICE, flops={})  # 108 bytes at 100 a second, and no word about the operations
+    assert "> 1.08 s" in shown(overview(layered_graph(), device=bare))
+    little = tuple(msgspec.structs.replace(each, dtype="i64", flops=1) if each.op == "aten.add" else
+                   msgspec.structs.replace(each, flops=each.flops * 10**6) for each in layered_graph().operators)
+    told = shown(overview(msgspec.structs.replace(layered_graph(), operators=little), device=DEVICE))
+    assert "no rate" in told and "> " not in next(line for line in told.splitlines() if line.startswith("prefill   "))
