@@ -226,14 +226,20 @@ def missing(call: str, file: str, line: int) -> str:
     return f"{call} at {file}:{line}"
 
 
-def prefill(model: Callable[..., Any], batch: int, tokens: int) -> Any:
-    """Run `tokens` new tokens of each of `batch` sequences; the output holds the cache."""
-    return model(input_ids=_token_ids(batch, tokens), use_cache=True)
+def prefill(model: Callable[..., Any], batch: int, tokens: int, **inputs: Any) -> Any:
+    """Run `tokens` new tokens of each of `batch` sequences; the output holds the cache. `inputs` are more that the
+    model is given."""
+    return model(input_ids=_token_ids(batch, tokens), use_cache=True, **inputs)
 
 
-def decode(model: Callable[..., Any], batch: int, cache: Any) -> Any:
-    """Run one new token of each sequence against a cache."""
-    return model(input_ids=_token_ids(batch, 1), past_key_values=cache, use_cache=True)
+def decode(model: Callable[..., Any], batch: int, cache: Any, **inputs: Any) -> Any:
+    """Run one new token of each sequence against a cache; `inputs` likewise."""
+    return model(input_ids=_token_ids(batch, 1), past_key_values=cache, use_cache=True, **inputs)
+
+
+def whole_mask(batch: int, tokens: int) -> torch.Tensor:
+    """A mask of sequences without padding; `tokens`: those in the cache among them."""
+    return torch.ones((batch, tokens), dtype=torch.int64, device="meta")
 
 
 def _token_ids(batch: int, tokens: int) -> torch.Tensor:

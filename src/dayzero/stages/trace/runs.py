@@ -1,8 +1,9 @@
 """Several runs of one built model: prefills, and decodes against the cache that a prefill left. Needs torch and
 transformers.
 
-When a run fails or contradicts itself while modules are left out, it is made again in full; what fails then is the
-model's.
+When a run fails or contradicts itself while modules are left out, it is made again in full. When the first one fails
+even so, it is made with a mask of sequences without padding: code that makes such a mask for itself may ask positions
+how long it is, which have no values. What fails then is the model's.
 """
 
 from __future__ import annotations
@@ -33,6 +34,9 @@ class Runs:
         self._caches: dict[tuple[int, int], Any] = {}
         self.recorder = self._recorder(repeats)
         self._full = not repeats
+        self._ran = False
+        self.masked = False
+        """Whether the model is given a mask."""
         self._sites: Counter[Site] = Counter()
         self._missing: dict[str, None] = {}
 
@@ -40,13 +44,18 @@ class Runs:
         """The calls of a step. Raises what the model's code raises. The places that ask for values and what could not
         be traced are kept of requested steps only."""
         try:
-            captured = self._run(step)
-        except (InconsistentError, *LIBRARY_ERRORS):
-            if self._full:
+            captured = self._made(step)
+        except LIBRARY_ERRORS as error:
+            if self._ran:
                 raise
-            self.recorder, self._full = self._recorder(False), True
-            self._caches.clear()
-            captured = self._run(step)
+            failed, self.masked = self.recorder, True
+            self._again(repeats=True)
+            try:
+                captured = self._made(step)
+            except LIBRARY_ERRORS:
+                self.recorder, self.masked = failed, False
+                raise error from None
+        self._ran = True
         if requested:
             self._sites.update(self.recorder.sites(captured))
             self._missing.update(dict.fromkeys(self.recorder.missing()))
@@ -67,17 +76,39 @@ class Runs:
     def _recorder(self, repeats: bool) -> capture.Recorder:
         return capture.Recorder(self._model, operators(), *self._routed, repeats=repeats)
 
+    def _again(self, *, repeats: bool) -> None:
+        self.recorder, self._full = self._recorder(repeats), not repeats
+        self._caches.clear()
+
+    def _made(self, step: Step) -> Captured:
+        """With what is known of others, else in full."""
+        try:
+            return self._run(step)
+        except (InconsistentError, *LIBRARY_ERRORS):
+            if self._full:
+                raise
+            self._again(repeats=False)
+            return self._run(step)
+
+    def _prefill(self, batch: int, tokens: int) -> Any:
+        inputs = {"attention_mask": capture.whole_mask(batch, tokens)} if self.masked else {}
+        return capture.prefill(self._model, batch, tokens, **inputs)
+
+    def _decode(self, batch: int, context: int, cache: Any) -> Any:
+        inputs = {"attention_mask": capture.whole_mask(batch, context + 1)} if self.masked else {}
+        return capture.decode(self._model, batch, cache, **inputs)
+
     def _run(self, step: Step) -> Captured:
         if step.phase == "prefill":
-            out, captured = self.recorder.run(step, lambda: capture.prefill(self._model, step.batch, step.tokens))
+            out, captured = self.recorder.run(step, lambda: self._prefill(step.batch, step.tokens))
             self._caches = {(step.batch, step.tokens): out.past_key_values}
             return captured
         cache = self._caches.pop((step.batch, step.context), None)
         if cache is None:
             before = Step("prefill", step.batch, step.context)
-            cache = self.recorder.run(before, lambda: capture.prefill(self._model, step.batch, step.context),
+            cache = self.recorder.run(before, lambda: self._prefill(step.batch, step.context),
                                       record=False)[0].past_key_values
-        return self.recorder.run(step, lambda: capture.decode(self._model, step.batch, cache))[1]
+        return self.recorder.run(step, lambda: self._decode(step.batch, step.context, cache))[1]
 
 
 def capture_all(model: torch.nn.Module, spec: ModelSpec, steps: list[Step]) -> list[Captured]:

@@ -65,7 +65,8 @@ def trace(release: Release, *, batch: int = 1, tokens: int = 64, context: int = 
     return OpGraph(
         parameters=construct.parameters(model), phases={run.phase: rows.totals(run, calls) for run in captured},
         operators=calls, modules=tree.nodes, control_flow=branches.merged(runs.sites(), branches.seen(model)),
-        missing=runs.missing(), layer_kinds=layers.layer_kinds(model, release.model, captured), source=built.source,
+        missing=runs.missing(), layer_kinds=layers.layer_kinds(model, release.model, captured),
+        source=built.source + ("; given a mask, which it fails without" if runs.masked else ""),
         operations=operations, supplied=built.supplied, stand_ins=called,
         seconds=round(time.perf_counter() - start, 3))
 

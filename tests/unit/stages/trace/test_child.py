@@ -104,3 +104,21 @@ def test_what_code_prints_disturbs_nothing(tmp_path) -> None:
     noise = "import sys; print('{}' * 1000); sys.stderr.write('x' * 10_000_000); print('\\x1b[31m')"
     made = release(guest(tmp_path / "guest", modeling=f"{noise}\n{MODELING}"), tmp_path)
     assert trace(made, trust=LIMITS).parameters == PARAMETERS
+
+
+def test_code_that_asks_positions_for_the_length_of_a_mask_is_given_one(tmp_path) -> None:
+    asks = """
+        cached = cache.get_seq_length()
+        mask = kwargs.get("attention_mask")
+        last = torch.arange(cached, cached + input_ids.shape[1], device=input_ids.device)[-1]
+        length = mask.shape[-1] if mask is not None else int(last) + 1
+        torch.zeros(length, device=input_ids.device).view(cached + input_ids.shape[1])
+"""
+    after = "else DynamicCache.from_legacy_cache()\n"
+    modeling = MODELING.replace(after, after + asks.lstrip("\n"))
+    assert modeling != MODELING
+    graph = trace(release(guest(tmp_path / "guest", modeling=modeling), tmp_path), tokens=12, context=5, trust=LIMITS)
+    assert "given a mask" in graph.source and set(graph.phases) == {"prefill", "decode"}
+    plain = trace(release(guest(tmp_path / "plain"), tmp_path), tokens=12, context=5, trust=LIMITS)
+    assert "given a mask" not in plain.source
+    assert {phase.flops for phase in graph.phases.values()} == {phase.flops for phase in plain.phases.values()}
