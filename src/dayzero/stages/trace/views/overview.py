@@ -97,11 +97,11 @@ def _least(graph: OpGraph, phase: Phase, device: Device) -> str:
 def _kinds_table(graph: OpGraph) -> Group:
     """Each kind of layer: how many, which ran, and what one costs in each phase."""
     traced = phases(graph)
-    table = narrow_table(["kind", "layers", "of them ran"], [f"{phase.name} FLOP" for phase in traced])
+    table = narrow_table(["kind", "layers", "ran"], [f"{phase.name} FLOP" for phase in traced])
     costs = {phase.name: {cost.kind.kind if cost.kind else None: cost for cost in by_kind(graph, phase.name)}
              for phase in traced}
     for kind in graph.layer_kinds:
-        ran = ranges(kind.traced) if kind.traced else "all"
+        ran = f"{len(kind.traced)}: {ranges(kind.traced)}" if kind.traced else "all"
         each = [flop(costs[phase.name][kind.kind].flops) for phase in traced]
         table.add_row(Text(f"{len(kind.layers)} x {kind.kind}"), ranges(kind.layers), ran, *each)
     proofs = dict.fromkeys(kind.proof for kind in graph.layer_kinds if kind.proof)
