@@ -3,9 +3,8 @@ device that torch runs on. Importing this package registers them all as torch op
 shapes (they can be traced without values) and with their definitions' count of operations. Needs torch."""
 
 from . import attention, convolution, gemm, linear_attention, loss, norm, rotary, state_space
-from .register import NAMESPACE, named
+from .register import NAMESPACE
 
 __all__ = [
-    "NAMESPACE", "attention", "convolution", "gemm", "linear_attention", "loss", "named", "norm", "rotary",
-    "state_space",
+    "NAMESPACE", "attention", "convolution", "gemm", "linear_attention", "loss", "norm", "rotary", "state_space",
 ]  # fmt: skip

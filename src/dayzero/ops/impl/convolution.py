@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch.nn.functional import conv1d
 
+from dayzero.ops.definition import OPERATORS
+
 from .register import activate, lengths, operator
 
 
@@ -31,7 +33,9 @@ def _shapes(x: torch.Tensor, weight: torch.Tensor, bias: Any, state: Any, cu_seq
 
 
 def _flops(x: torch.Tensor, weight: torch.Tensor, *_: Any) -> float:
-    return 2.0 * x.numel() * weight.shape[1]
+    return OPERATORS.get("convolution").flops({
+        "sequences": x.shape[0], "tokens": x.shape[1], "channels": x.shape[2], "inner": 1,
+        "kernel": weight.shape[1]})  # fmt: skip
 
 
 @operator("convolution(Tensor x, Tensor weight, Tensor? bias, Tensor? state, Tensor? cu_seqlens, Tensor? residual, "

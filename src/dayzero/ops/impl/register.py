@@ -13,7 +13,6 @@ from torch.utils.flop_counter import register_flop_formula
 NAMESPACE = "dayzero"
 """Of all operators here."""
 _LIBRARY: Any = Library(NAMESPACE, "DEF")  # type: ignore[no-untyped-call]
-_PLAIN: dict[str, Callable[..., Any]] = {}
 
 
 def operator(
@@ -37,16 +36,10 @@ def operator(
             return int(flops(*args, **kwargs))
 
         register_flop_formula(packet, get_raw=True)(count)
-        _PLAIN[name] = function
         called: Callable[..., Any] = packet.default
         return called
 
     return register
-
-
-def named(name: str) -> Callable[..., Any]:
-    """The plain function of an operator: it takes what the schema says and computes at once."""
-    return _PLAIN[name]
 
 
 def lengths(cu_seqlens: torch.Tensor, total: int) -> list[int]:

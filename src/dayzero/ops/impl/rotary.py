@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from dayzero.ops.definition import OPERATORS
+
 from .register import lengths, operator
 
 
@@ -21,10 +23,16 @@ def _rows(x: torch.Tensor, cos: torch.Tensor, offsets: torch.Tensor | None, offs
                       for size, start in zip(sizes, starts, strict=True)])
 
 
+def _flops(x: torch.Tensor, cos: torch.Tensor, *_: Any) -> float:
+    heads = x.shape[-2]
+    tokens = x.numel() / (heads * x.shape[-1]) if x.numel() else 0.0
+    return OPERATORS.get("rotary").flops({"tokens": tokens, "heads": heads, "turned": 2 * cos.shape[-1], "table": 0})
+
+
 @operator("rotary(Tensor x, Tensor cos, Tensor sin, Tensor? offsets, int offset, Tensor? cu_seqlens, "
           "bool interleaved) -> Tensor",
           shapes=lambda x, *_: torch.empty_like(x, memory_format=torch.contiguous_format),
-          flops=lambda x, cos, *_: 3 * x.numel() // x.shape[-1] * 2 * cos.shape[-1])  # fmt: skip
+          flops=_flops)  # fmt: skip
 def rotary(
     x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, offsets: torch.Tensor | None, offset: int,
     cu_seqlens: torch.Tensor | None, interleaved: bool,

@@ -1,14 +1,16 @@
-"""Stand-ins for fused softmax attention (of flash_attn, and of flash_mla for latent attention)."""
+"""Stand-ins for fused softmax attention (of flash_attn and its third version, of xformers, and of flash_mla for latent
+attention)."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
+from torch.nn.functional import scaled_dot_product_attention
 
 from dayzero.ops import impl
 
-from .recording import unsupported
+from .recording import missing, unsupported
 from .rotary import apply_rotary_emb
 
 
@@ -133,3 +135,54 @@ def flash_mla_with_kvcache(
     result: tuple[torch.Tensor, torch.Tensor] = impl.attention.latent_attention(
         q, k_cache, block_table, cache_seqlens, head_dim_v, _scale(q, softmax_scale), causal)
     return result
+
+
+def flash_3_func(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, softmax_scale: float | None = None, causal: bool = False,
+    qv: torch.Tensor | None = None, q_descale: torch.Tensor | None = None, k_descale: torch.Tensor | None = None,
+    v_descale: torch.Tensor | None = None, window_size: tuple[int, int] = (-1, -1), attention_chunk: int = 0,
+    softcap: float = 0.0, num_splits: int = 1, pack_gqa: bool | None = None, deterministic: bool = False,
+    sm_margin: int = 0, return_attn_probs: bool = False,
+) -> Any:  # fmt: skip
+    """Attention of [B, T, H, D], third version: the denominator is all that comes with it."""
+    unsupported(qv=qv, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale, attention_chunk=attention_chunk)
+    out, lse = impl.attention.attention(q, k, v, _scale(q, softmax_scale), causal, *window_size, softcap, None)
+    return (out, lse) if return_attn_probs else out
+
+
+def flash_3_varlen_func(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens_q: torch.Tensor, cu_seqlens_k: torch.Tensor,
+    max_seqlen_q: int, max_seqlen_k: int, seqused_q: torch.Tensor | None = None, seqused_k: torch.Tensor | None = None,
+    softmax_scale: float | None = None, causal: bool = False, qv: torch.Tensor | None = None,
+    q_descale: torch.Tensor | None = None, k_descale: torch.Tensor | None = None,
+    v_descale: torch.Tensor | None = None, window_size: tuple[int, int] = (-1, -1), attention_chunk: int = 0,
+    softcap: float = 0.0, num_splits: int = 1, pack_gqa: bool | None = None, deterministic: bool = False,
+    sm_margin: int = 0, return_attn_probs: bool = False,
+) -> Any:  # fmt: skip
+    """Attention of packed sequences, third version."""
+    unsupported(seqused_q=seqused_q, seqused_k=seqused_k, qv=qv, q_descale=q_descale, k_descale=k_descale,
+                v_descale=v_descale, attention_chunk=attention_chunk)
+    out, lse = impl.attention.attention_varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, None, _scale(q, softmax_scale),
+                                               causal, *window_size, softcap, None)
+    return (out, lse) if return_attn_probs else out
+
+
+class LowerTriangularMask:
+    """A causal mask, aligned at the first token."""
+
+
+def memory_efficient_attention(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_bias: Any = None, p: float = 0.0,
+    scale: float | None = None, *, op: Any = None, output_dtype: torch.dtype | None = None,
+) -> torch.Tensor:  # fmt: skip
+    """Attention of [B, T, H, D] with no mask, a causal one, or a bias [B, H, T, S] to add."""
+    unsupported(p=p)
+    causal = isinstance(attn_bias, LowerTriangularMask)
+    if isinstance(attn_bias, torch.Tensor):
+        out = scaled_dot_product_attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2),
+                                           attn_bias, scale=scale).transpose(1, 2)
+    elif attn_bias is None or (causal and query.shape[1] == key.shape[1]):
+        out = impl.attention.attention(query, key, value, _scale(query, scale), causal, -1, -1, 0.0, None)[0]
+    else:
+        raise missing(f"attention with a bias of {type(attn_bias).__name__}")
+    return out if output_dtype is None else out.to(output_dtype)

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from dayzero.ops import impl
 
@@ -32,3 +33,12 @@ def test_packed_sequences_start_anew() -> None:
     out = impl.rotary.rotary(x, cos, sin, None, 2, torch.tensor([0, 3, 7]), False)
     for rows in (slice(0, 3), slice(3, 7)):
         torch.testing.assert_close(out[rows], impl.rotary.rotary(x[None, rows], cos, sin, None, 2, None, False)[0])
+
+
+def test_operations_by_hand() -> None:
+    """3 for each of the 6 values that turn, 2 * 4 tokens, 3 heads; 2 for each of 4 taps of a convolution."""
+    x, cos = torch.empty(2, 4, 3, 8, device="meta"), torch.empty(9, 3, device="meta")
+    with FlopCounterMode(display=False) as counter:
+        impl.rotary.rotary(x, cos, cos, None, 0, None, False)
+        impl.convolution.convolution(x[:, :, 0], torch.empty(8, 4, device="meta"), None, None, None, None, "", 3)
+    assert counter.get_total_flops() == 3 * 6 * 2 * 4 * 3 + 2 * 4 * 2 * 4 * 8

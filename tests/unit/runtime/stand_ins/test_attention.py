@@ -82,3 +82,20 @@ def test_latent_attention_is_attention_on_the_latents() -> None:
     out, _ = flash.flash_mla_with_kvcache(q, cache, table, filled, 8, *flash.get_mla_metadata(), causal=True)
     rows = torch.cat([cache[2], cache[0]])[None, :6]
     torch.testing.assert_close(out, flash.flash_attn_func(q, rows, rows[..., :8], causal=True))
+
+
+def test_the_third_version_and_another_library_are_the_same_attention() -> None:
+    q, k, v = qkv()
+    expected, lse, _ = flash.flash_attn_func(q, k, v, causal=True, return_attn_probs=True)
+    third = flash.flash_3_func(q, k, v, None, True, return_attn_probs=True)
+    torch.testing.assert_close(third, (expected, lse))
+    packed = flash.flash_attn_varlen_func(q[0], k[0], v[0], ENDS, ENDS, 4, 4, causal=True)
+    torch.testing.assert_close(flash.flash_3_varlen_func(q[0], k[0], v[0], ENDS, ENDS, 4, 4, causal=True), packed)
+    mask = flash.LowerTriangularMask()
+    torch.testing.assert_close(flash.memory_efficient_attention(q, k, v, mask), expected)
+    bias = torch.full((2, 4, 6, 6), float("-inf")).triu(1)
+    torch.testing.assert_close(flash.memory_efficient_attention(q, k, v, bias), expected)
+    with pytest.raises(MissingStandIn, match="LowerTriangularMask"):
+        flash.memory_efficient_attention(q[:, :2], k, v, mask)
+    with pytest.raises(MissingStandIn, match="k_descale="):
+        flash.flash_3_func(q, k, v, k_descale=torch.ones(1))
