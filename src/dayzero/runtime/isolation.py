@@ -65,6 +65,8 @@ class Confinement(Noun, frozen=True, kw_only=True):
     """What was taken from it."""
     lacking: tuple[str, ...]
     """What this system would not take, and why."""
+    offline: bool = True
+    """Whether the network was taken; if not, the code did not run."""
 
     def told(self, limits: Limits) -> tuple[str, ...]:
         """One line each, for people."""
@@ -287,7 +289,7 @@ class _Conversation:
             why = f"is not done after {self._limits.seconds:g} s"
             return StageError(f"{self._whose} {why}", "allow more with --code-seconds, or look at what it does",
                               self.printed)
-        if self.confinement is not None and self.confinement.held == () and code == 0:
+        if self.confinement is not None and not self.confinement.offline:
             return NotPossible(
                 f"the network cannot be taken from {self._whose} here: {'; '.join(self.confinement.lacking)}",
                 "use a Linux with user namespaces or seccomp filters")

@@ -289,3 +289,34 @@ def test_no_scratch_folder_is_left(ask) -> None:
     failure(ask, "leave")
     ask("plain", None, dict[str, Any])
     assert set(Path(tempfile.gettempdir()).glob("dayzero-isolated-*")) <= before
+
+
+REFUSES = """
+import dayzero.runtime.confinement.{module} as module
+
+def refused(*arguments):
+    raise PermissionError(1, "refused here")
+
+module.{name} = refused
+"""
+
+
+def refusing(monkeypatch: pytest.MonkeyPatch, folder: Path, *functions: str) -> None:
+    """A system that refuses these functions of the confinement (`module.function`)."""
+    parts = [REFUSES.format(module=module, name=name) for module, name in (text.split(".") for text in functions)]
+    (folder / "sitecustomize.py").write_text("".join(parts))
+    monkeypatch.setenv("PYTHONPATH", f"{os.environ['PYTHONPATH']}{os.pathsep}{folder}")
+
+
+@pytest.mark.parametrize("function", ["namespaces.leave_network", "landlock.confine", "filter.refuse_calls"])
+def test_what_a_system_refuses_is_told_and_the_rest_holds(ask, monkeypatch, tmp_path, function) -> None:
+    refusing(monkeypatch, tmp_path, function)
+    answer, confinement = ask("network", 9, list[str])
+    assert "done" not in answer or function == "filter.refuse_calls"  # then there are sockets, and nobody to talk to
+    assert len(confinement.held) == 2 and "refused here" in confinement.lacking[0]
+
+
+def test_without_any_hold_on_the_network_nothing_runs(ask, monkeypatch, tmp_path) -> None:
+    refusing(monkeypatch, tmp_path, "namespaces.leave_network", "filter.refuse_calls")
+    with pytest.raises(NotPossible, match="network cannot be taken"):
+        ask("plain", None, dict[str, Any])

@@ -75,9 +75,10 @@ def main() -> None:
     held, lacking = _give_up(str(start["scratch"]), list(start["readable"]))
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    answers.write(json.dumps({"held": held, "lacking": lacking}).encode() + b"\n")
+    offline = _NETWORK in held or _CALLS in held
+    answers.write(json.dumps({"held": held, "lacking": lacking, "offline": offline}).encode() + b"\n")
     answers.flush()
-    if _NETWORK not in held and _CALLS not in held:
+    if not offline:
         return
     from dayzero.backends.process import die_with_parent  # not before: its libraries may start threads
     from dayzero.runtime.isolation import serve
