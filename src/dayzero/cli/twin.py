@@ -51,7 +51,7 @@ def _table(made: Twin) -> RenderableType:
     for number in made.numbers:
         new = str(number.twin) if number.original != number.twin else "same"
         table.add_row(number.fact, str(number.original), new, ", ".join(number.keys))
-    head = (f"{made.folder}: {made.tensors} tensors in {made.files} files, {format_bytes(made.tensor_bytes)}, "
+    head = (f"{made.tensors} tensors in {made.files} files, {format_bytes(made.tensor_bytes)}, "
             f"{format_count(made.parameters)} parameters; names from {made.names}")
     layers = f"layers of the original: {', '.join(map(str, made.layers))}"
-    return Group(Text(head), Text(layers), table, *(Text(f"note: {note}") for note in made.notes))
+    return Group(Text(made.folder), Text(head), Text(layers), table, *(Text(f"note: {note}") for note in made.notes))

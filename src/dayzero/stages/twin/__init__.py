@@ -6,8 +6,8 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from collections import Counter
 from collections.abc import Mapping
-from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -57,10 +57,9 @@ def twin(release: Release, out: Path | str, *, layers: int | None = None, scale:
     with staged(folder, sum(tensor.size for each in files.values() for tensor in each)) as temporary:
         made.write_texts(temporary)
         total = write_tensors(temporary, files, names, values, made.index, progress)
-    weights = [module.kind.logical(made.numbers) for module in made.modules if module.kind.storage]
     return Twin(name=release.name, origin=release.origin, folder=str(folder), seed=seed, scale=made.scale,
                 numbers=made.shrunk(), layers=made.kept.layers, names=made.source, files=len(files),
-                tensors=sum(map(len, files.values())), tensor_bytes=total, parameters=sum(map(prod, weights)),
+                tensors=sum(map(len, files.values())), tensor_bytes=total, parameters=made.parameters(),
                 seconds=time.perf_counter() - started, notes=tuple(made.notes))
 
 
@@ -77,14 +76,14 @@ class _Miniature:
         ids = token_ids(release.config)
         blocks = block_sizes(sample, self.facts)
         self.chosen = choose(self.facts, blocks, scale, len(ids))
-        self.keeps_tokenizer = self._keeps_tokenizer()
-        if self.keeps_tokenizer:
+        vocab = self.facts.values["vocab_size"]
+        self._bytes = vocab >= BYTES_OF_TEXT + len(ids) and not self._fits_tokenizer()
+        if not self._bytes:
             self.chosen.pop("vocab_size", None)
         self.numbers = self.facts.complete(self.chosen)
-        vocab = self.facts.values["vocab_size"]
-        self.ids = {one: one for one in ids} if self.keeps_tokenizer else new_ids(
-            ids, vocab, self.numbers["vocab_size"], BYTES_OF_TEXT)
-        self.id_keys = {self.ids[one]: key for one, key in ids.items() if one < vocab}
+        new = new_ids(ids, vocab, self.numbers["vocab_size"], BYTES_OF_TEXT)
+        self.ids = new if self._bytes else {one: one for one in ids}
+        self._id_keys = {self.ids[one]: key for one, key in ids.items() if one < vocab}
         self.config = rewritten(release.config, self.facts, self.chosen, self.kept, self.ids, release.model)
         self._estimated = release.model.sources.get("families", "").startswith("estimate")
         if self._estimated:
@@ -102,7 +101,7 @@ class _Miniature:
         """Name of the index."""
         return next((file.name for file in self.release.files if file.role == "index"), INDEX)
 
-    def _keeps_tokenizer(self) -> bool:
+    def _fits_tokenizer(self) -> bool:
         """Whether the release's tokenizer is there and its vocabulary small enough beside the other sizes."""
         there = any(file.role == "tokenizer" and file.name == "tokenizer.json" for file in self.release.files)
         tables = 1 if self.release.model.tied_embeddings else 2
@@ -137,6 +136,8 @@ class _Miniature:
         if self.source in ("headers", "card"):
             self.notes += [f"{pattern}: {', '.join(map(str, sizes))} kept, nothing in the config explains it"
                            for pattern, sizes in sorted(self._axes.kept.items())]
+        if not self._bytes and not any(file.name == "tokenizer.json" for file in self.release.files):
+            self.notes.append("no tokenizer: the vocabulary is too small for a token for each byte")
         if self.release.is_incomplete:
             self.notes.append("shards of the release are missing, and so are their tensors")
         if self.release.model.mtp_layers == 0 and self.facts.values.get("mtp_layers", 0) > 0:
@@ -148,12 +149,17 @@ class _Miniature:
         flags = vocabulary().config.flags
         for name, value in facts.values.items():
             new = self.kept.count if name == "layers" else self.numbers[name]
-            if name not in flags and (name in facts.keys or name in facts.derived):
+            if name not in flags and (name in facts.keys or (value and name in facts.derived)):
                 found.append(Shrunk(fact=name, keys=facts.keys.get(name, ()), original=value, twin=new))
         told = {key for number in found for key in number.keys}
         found += [Shrunk(fact=key, keys=(key,), original=old, twin=new)
                   for key, old, new in changed_numbers(self.release.config, self.config) if key not in told]
         return tuple(found)
+
+    def parameters(self) -> int:
+        """Logical values of all weights and biases."""
+        kinds = Counter(id(module.kind) for module in self.modules)
+        return sum(module.kind.parameters(self.numbers) * kinds.pop(id(module.kind), 0) for module in self.modules)
 
     def write_texts(self, folder: Path) -> None:
         """Config, code, tokenizer and what else lies beside the weights."""
@@ -164,8 +170,8 @@ class _Miniature:
             if file.name != config and self.release.root is not None and not (folder / file.name).exists():
                 self._copy(Path(self.release.root, file.name), folder / file.name, file.role)
         text = self._text_config()
-        if not self.keeps_tokenizer:
-            for name, content in byte_tokenizer(self.id_keys, text, self.release.model.max_positions).items():
+        if self._bytes:
+            for name, content in byte_tokenizer(self._id_keys, text, self.release.model.max_positions).items():
                 (folder / name).write_text(content + "\n")
         generation = folder / "generation_config.json"
         if not generation.exists():
@@ -180,7 +186,7 @@ class _Miniature:
 
     def _copy(self, source: Path, target: Path, role: str) -> None:
         """Code and texts as they are; JSON with the twin's token ids and layers."""
-        wanted = role in ("code", "config", "other") or (role == "tokenizer" and self.keeps_tokenizer)
+        wanted = role in ("code", "config", "other") or (role == "tokenizer" and not self._bytes)
         if not wanted or source.stat().st_size > COPIED_BYTES or source.name.startswith("dayzero-"):
             return
         target.parent.mkdir(parents=True, exist_ok=True)

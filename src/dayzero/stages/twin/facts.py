@@ -83,7 +83,7 @@ def release_facts(release: Release) -> Facts:
             facts.values[name] = stated[name]
     facts.values.update(dict.fromkeys(vocabulary().config.flags, 0) | dict.fromkeys(flags, 1))
     for name, keys in (("expert_groups", twin_facts().expert_groups), ("chosen_groups", twin_facts().chosen_groups)):
-        found = [get(config, place + key) for place in _places(config) for key in keys]
+        found = [get(config, place + key) for place in places(config) for key in keys]
         groups = [value for value in found if type(value) is int and value > 0]
         facts.values.update({name: groups[0]} if groups else {})
     _derive(facts)
@@ -91,7 +91,7 @@ def release_facts(release: Release) -> Facts:
     return facts
 
 
-def _places(config: Mapping[str, Any]) -> list[str]:
+def places(config: Mapping[str, Any]) -> list[str]:
     """What keys of the language model begin with."""
     return ["", *(f"{table}." for table in vocabulary().config.text if isinstance(config.get(table), Mapping))]
 
@@ -111,8 +111,8 @@ def _alike(config: Mapping[str, Any], path: str, name: str, value: int) -> tuple
     words = vocabulary().config
     spellings = {**words.sizes, **words.counts}[name]
     own = next((word for word in spellings if path == word or path.endswith("." + word)), "")
-    places = {path[:len(path) - len(own)]}
-    found = [place + word for place in sorted(places | set(_places(config))) for word in spellings]
+    begins = {path[:len(path) - len(own)], *places(config)}
+    found = [place + word for place in sorted(begins) for word in spellings]
     return (path, *dict.fromkeys(one for one in found if one != path and get(config, one) == value))
 
 
@@ -159,7 +159,7 @@ def _names(text: str) -> set[str]:
 
 def _towers(facts: Facts, config: Mapping[str, Any]) -> None:
     words, known = vocabulary().config.towers, towers().facts
-    tables = [place + word for place in _places(config) for word in words]
+    tables = [place + word for place in places(config) for word in words]
     for table in tables:
         numbers = dict(_integers(get(config, table)))
         if not numbers:

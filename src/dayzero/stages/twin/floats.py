@@ -19,7 +19,7 @@ _FORMATS = {"F8_E4M3": (3, 7), "F8_E5M2": (2, 15), "F8_E4M3FNUZ": (3, 8), "F8_E5
 
 def to_bf16(values: Array) -> Array:
     """bf16 as uint16, rounded to the nearest, ties to even."""
-    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    bits = np.asarray(values, np.float32, order="C").view(np.uint32)
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
 
 
@@ -72,7 +72,8 @@ def to_fp8(values: Array, dtype: str) -> Array:
 def _fp4_codes() -> Array:
     half = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
     nearest = _nearest(np.nan_to_num(np.abs(half), nan=0.0, posinf=6.5e4), np.array(FP4_LEVELS, np.float32))
-    return (nearest + 8 * (np.signbit(half) & (nearest > 0))).astype(np.uint8)
+    codes: Array = (nearest + 8 * (np.signbit(half) & (nearest > 0))).astype(np.uint8)
+    return codes
 
 
 def to_fp4(values: Array) -> Array:
@@ -90,7 +91,9 @@ def from_fp4(codes: Array) -> Array:
 
 def to_power(values: Array) -> Array:
     """The largest power of two that is at most each positive value, as the exponent + 127 in uint8."""
-    return np.clip(np.floor(np.log2(np.maximum(values, 2.0**-126))) + 127, 0, 254).astype(np.uint8)
+    exponents = np.floor(np.log2(np.maximum(values, 2.0**-126)))
+    codes: Array = np.clip(exponents + 127, 0, 254).astype(np.uint8)
+    return codes
 
 
 def from_power(codes: Array) -> Array:
@@ -106,7 +109,7 @@ def to_plain(values: Array, dtype: str) -> Array:
         return to_fp8(values, dtype)
     if dtype == "F8_E8M0":
         return to_power(values)
-    return np.ascontiguousarray(values).astype(PLAIN[dtype])
+    return np.asarray(values).astype(PLAIN[dtype])
 
 
 def from_plain(codes: Array, dtype: str) -> Array:

@@ -16,7 +16,7 @@ from dayzero.data.vocabulary import vocabulary
 from dayzero.errors import UsageError
 from dayzero.schema import ModelSpec, Release
 
-from .facts import TowerKeys, get
+from .facts import TowerKeys, get, places
 
 LEAST = 4
 """Layers of a twin whose original has as many."""
@@ -57,7 +57,7 @@ def choose_layers(release: Release, asked: int | None, towers: list[TowerKeys]) 
     model = release.model
     stated = [(layer.attention, layer.feed_forward) for layer in model.layers]
     seen = _by_tensors(release, stated)
-    fixed = any(_is_rule(release, name) for name in twin_facts().by_number)
+    fixed = any(_is_rule(release.config, name) for name in twin_facts().by_number)
     needed = _covering(stated)
     if asked is not None and not min(needed, len(stated)) <= asked <= len(stated):
         raise UsageError(f"--layers {asked} cannot be: {release.name} has {len(stated)} layers, and the first {needed} "
@@ -79,11 +79,11 @@ def _by_tensors(release: Release, stated: list[tuple[str, str]]) -> list[Hashabl
     return [(*kinds, frozenset(groups[layer])) for layer, kinds in enumerate(stated)]
 
 
-def _is_rule(release: Release, name: str) -> bool:
-    """Whether the config states the fact as a number, not as a list of layers."""
-    source = release.model.sources.get(name, "")
-    value = get(release.config, source.partition(": ")[2].split()[0]) if ".json: " in source else None
-    return type(value) is int and value > (1 if name.startswith(("expert", "full", "sliding")) else 0)
+def _is_rule(config: Mapping[str, Any], name: str) -> bool:
+    """Whether the config states the fact as a number, not as a list of layers. A step of 1 is no rule."""
+    least = 2 if name.startswith(("expert", "full", "sliding")) else 1
+    found = (get(config, place + word) for place in places(config) for word in vocabulary().config.spellings()[name])
+    return any(type(value) is int and value >= least for value in found)
 
 
 def _covering(stated: list[tuple[str, str]]) -> int:

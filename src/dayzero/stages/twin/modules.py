@@ -28,6 +28,11 @@ _NOT_WEIGHTS = ("input_activations", "output_activations", "kv_cache_scheme")
 _PLAIN_NAME = re.compile(r"(?:\d+ \* )?([a-z_][\w.]*)")
 
 
+def is_table(dtype: str) -> bool:
+    """Whether a dtype holds whole numbers or truths."""
+    return dtype == "BOOL" or dtype[0] in "IU"
+
+
 @dataclass(frozen=True)
 class Kind:
     """What modules of one pattern that are stored alike have in common."""
@@ -55,6 +60,13 @@ class Kind:
     def logical(self, values: Mapping[str, int]) -> tuple[int, ...]:
         """Shape of the matrix, [..., out, in]."""
         return tuple(evaluate(one, values) for one in self.axes)
+
+    def parameters(self, values: Mapping[str, int]) -> int:
+        """Logical values of its weight and bias in a twin with such numbers; tables hold none."""
+        shapes = self.shapes(values)
+        own = self.storage is not None and (len(self.storage.parts) > 1 or not is_table(self.storage.weight.dtype))
+        biases = sum(prod(shapes[end]) for end in self.others if self.parts[end].form == "bias")
+        return biases + (prod(self.logical(values)) if own else 0)
 
     def fan_in(self, shape: tuple[int, ...]) -> int:
         """Numbers that are added up for one output: all but the first axis, of stacked experts one."""

@@ -23,7 +23,7 @@ from dayzero.schema import Release
 from dayzero.schema.release import ITEM_BITS
 
 from .floats import Array, to_plain
-from .modules import Kind, Module
+from .modules import Kind, Module, is_table
 from .values import kind_of, matrix, table, vector
 
 INDEX = "model.safetensors.index.json"
@@ -77,23 +77,18 @@ class Values:
         made: dict[str, Array] = {}
         if kind.storage is not None:
             shape = kind.logical(self._numbers)
-            if _is_table(kind.storage.weight.dtype) and len(kind.storage.parts) == 1:
+            if is_table(kind.storage.weight.dtype) and len(kind.storage.parts) == 1:
                 values = table(self._seed, module.name, shape, self._numbers.get("experts", 0))
                 made[kind.storage.owner] = to_plain(values, kind.storage.weight.dtype)
             else:
                 made = kind.storage.encode(matrix(self._seed, module.name, shape, kind.fan_in(shape)))
         for end in kind.others:
             name, dtype = f"{module.name}{end}", kind.parts[end].dtype
-            if _is_table(dtype):
+            if is_table(dtype):
                 made[end] = to_plain(table(self._seed, name, shapes[end], 0), dtype)
             else:
                 made[end] = to_plain(vector(self._seed, name, shapes[end], kind_of(name)), dtype)
         return made
-
-
-def _is_table(dtype: str) -> bool:
-    """Whether a dtype holds whole numbers or truths."""
-    return dtype == "BOOL" or dtype[0] in "IU"
 
 
 def tensors_of(modules: list[Module], values: Values) -> dict[int, list[Tensor]]:
