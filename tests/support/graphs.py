@@ -61,3 +61,9 @@ def empty_graph() -> OpGraph:
     """Nothing could be traced."""
     return msgspec.structs.replace(layered_graph(), phases={}, operators=(), modules=(), control_flow=(),
                                    layer_kinds=(), stand_ins=(), supplied=(), isolation=())
+
+
+def formula_graph() -> OpGraph:
+    """A graph of operations only, as there is one without code."""
+    return msgspec.structs.replace(layered_graph(operations=True), operators=(), modules=(), control_flow=(),
+                                   stand_ins=(), supplied=(), isolation=(), missing=())

@@ -40,7 +40,8 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         made.append(options)
         return GRAPH
 
-    monkeypatch.setattr("dayzero.stages.trace.trace", trace)
+    for name in ("trace", "graph_of"):
+        monkeypatch.setattr(f"dayzero.stages.trace.{name}", trace, raising=False)
     return made
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import get_args
 
@@ -83,7 +84,7 @@ def of_calls(module: str, calls: Iterable[OpCall]) -> Item:
 
 def layer_list(graph: OpGraph) -> str | None:
     """Dotted path of the list of layers: of the modules whose children are numbered as the layers are, the one with
-    most cost. None: there is none."""
+    most cost; without modules what lies above `{L}` in most operations. None: there is none."""
     indices = {index for kind in graph.layer_kinds for index in kind.layers}
     numbers: dict[str, set[int]] = {}
     for node in graph.modules:
@@ -91,8 +92,11 @@ def layer_list(graph: OpGraph) -> str | None:
         if name.isdecimal():
             numbers.setdefault(parent, set()).add(int(name))
     found = [parent for parent, children in numbers.items() if indices and children >= indices]
-    if len(found) < 2:
-        return found[0] if found else None
+    if not found:
+        named = Counter(each.module.partition("{L}")[0] for each in graph.operations if "{L}" in each.module)
+        return next((path.rstrip(".") for path, _ in named.most_common(1)), None)
+    if len(found) == 1:
+        return found[0]
     cost = dict.fromkeys(found, 0)
     for call in graph.operators:
         for parent in found:

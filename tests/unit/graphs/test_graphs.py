@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from tests.support.graphs import DEVICE, call, empty_graph, layered_graph
+from tests.support.graphs import DEVICE, call, empty_graph, formula_graph, layered_graph
 
 from dayzero.graphs import balance, bound_seconds, by_kind, items, layer_list, module_tree, phases, spots
 from dayzero.graphs.items import general, layer_of
@@ -73,6 +73,13 @@ def test_the_list_of_layers_is_the_one_that_costs_most() -> None:
     tower = tuple(ModuleNode(path=f"t.blocks.{index}", type="M", parameters=1) for index in range(4))
     assert layer_list(msgspec.structs.replace(graph, modules=(*tower, *graph.modules))) == "m.layers"
     assert layer_list(msgspec.structs.replace(graph, modules=graph.modules[:5])) is None  # layers 1 and 2 are not there
+
+
+def test_a_graph_without_code_has_layers_and_costs() -> None:
+    graph = formula_graph()
+    assert layer_list(graph) == "m.layers" and module_tree(graph) is None
+    assert [cost.flops for cost in by_kind(graph, "prefill")] == [100, 100, 60]
+    assert items(graph, "decode") == () and spots(graph, "prefill")[0].item.op == "attention"
 
 
 def test_paths_in_general() -> None:

@@ -67,6 +67,8 @@ def rows(graph: OpGraph, device: Device, level: Level) -> list[Row]:
 
 def levels(graph: OpGraph) -> tuple[Level, ...]:
     """Those that there is something to show for, the first at first."""
+    if not graph.operators and graph.operations:
+        return ("operations",)
     single: tuple[Level, ...] = ("single",) if len(graph.operators) <= MOST_SINGLE else ()
     return ("operations", "grouped", *single) if graph.operations else ("grouped", *single)
 

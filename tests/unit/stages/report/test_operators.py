@@ -6,7 +6,7 @@ import json
 
 import msgspec
 import pytest
-from tests.support.graphs import empty_graph, layered_graph
+from tests.support.graphs import empty_graph, formula_graph, layered_graph
 from tests.support.results import local_target, small_graph
 
 from dayzero.schema import OpGraph
@@ -33,6 +33,7 @@ def test_equal_layers_become_one_row_and_nothing_is_lost() -> None:
 def test_levels_are_those_that_have_rows_and_fit() -> None:
     assert levels(layered_graph()) == ("grouped", "single")
     assert levels(layered_graph(operations=True)) == ("operations", "grouped", "single")
+    assert levels(formula_graph()) == ("operations",)
     large = msgspec.structs.replace(layered_graph(), operators=layered_graph().operators * MOST_SINGLE)
     assert levels(large) == ("grouped",)
     operations = rows(layered_graph(operations=True), DEVICE, "operations")

@@ -20,6 +20,8 @@ _FINE = ("native", "composite")
 def support_tables(rows: Sequence[Support], top: int = 20) -> Group:
     """For each backend how many pairs (operator, dtype) have which status; then each pair that is not implemented by a
     kernel or by torch's code for any device, with how that is known; then the first `top` of the others."""
+    if not rows:
+        return Group(Text("\ncoverage: there are no operator calls to look up"))
     names = list(dict.fromkeys(row.backend for row in rows))
     seen = [status for status in reversed(STATUSES) if any(row.status == status for row in rows)]
     totals = narrow_table(["backend"], ["pairs", *seen, "tried"])

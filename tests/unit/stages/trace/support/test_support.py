@@ -154,3 +154,9 @@ def test_the_table(width: int) -> None:
     told = console.export_text()
     assert "nobody.thing" in told and "composite: torch's own code for any device" in told.replace("\n", " ")
     assert "and 3 more" in told and max(map(len, told.splitlines())) <= width
+
+
+def test_without_calls_there_is_nothing_to_look_up() -> None:
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(support_tables(operator_support(graph(), ["cpu"])))
+    assert "no operator calls" in console.export_text()

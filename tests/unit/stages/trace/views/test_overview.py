@@ -7,7 +7,7 @@ import io
 import msgspec
 import pytest
 from rich.console import Console
-from tests.support.graphs import DEVICE, call, empty_graph, layered_graph
+from tests.support.graphs import DEVICE, call, empty_graph, formula_graph, layered_graph
 
 from dayzero.schema import OpGraph
 from dayzero.stages.trace import VIEWS, call_tree, control_flow_table, kind_tables, operators_table, overview
@@ -61,7 +61,7 @@ def test_what_is_missing_comes_first_then_what_was_replaced() -> None:
 
 
 @pytest.mark.parametrize("width", [80, 120])
-@pytest.mark.parametrize("made", [layered_graph(), layered_graph(operations=True), empty_graph()])
+@pytest.mark.parametrize("made", [layered_graph(), layered_graph(operations=True), formula_graph(), empty_graph()])
 def test_all_views_fit_the_terminal(made: OpGraph, width: int) -> None:
     for device in (None, DEVICE):
         told = shown(overview(made, views=VIEWS, device=device), width)
