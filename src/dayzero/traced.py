@@ -28,10 +28,10 @@ def read_for_trace(source: str, *, revision: str | None = None, progress: Progre
 
 def traced(source: str, *, revision: str | None = None, again: bool = False, cache: Path | None = None,
            env: Environment = "present", progress: Progress = SILENT, **options: Any) -> OpGraph:
-    """The graph of a release folder, card or hub id. `options` are those of `stages.trace.trace`. With the environment
-    that is `declared`, the transformers that the release states traces it; it is installed unless it was before. What
-    was traced before with the same options, files and libraries is taken from the cache (default: below
-    $XDG_CACHE_HOME) unless `again`.
+    """The graph of a release folder, card or hub id; where its code cannot run, that from operator definitions.
+    `options` are those of `stages.trace.trace`. With the environment that is `declared`, the transformers that the
+    release states traces it; it is installed unless it was before. What was traced before with the same options, files
+    and libraries is taken from the cache (default: below $XDG_CACHE_HOME) unless `again`.
 
     Raises as `stages.read.read`, `stages.trace.trace` and `runtime.environment.interpreter`.
     """
@@ -44,13 +44,14 @@ def traced(source: str, *, revision: str | None = None, again: bool = False, cac
     found = None if again else kept.load(place)
     if found is not None:
         return found
-    from dayzero.stages.trace import trace
+    from dayzero.stages.trace import graph_of
 
     release = release or read_for_trace(source, progress=progress)
     if env == "declared":
         options["python"] = interpreter(release.config, cache_folder(cache), progress)
-    graph = trace(release, progress=progress, **options)
-    kept.keep(place, graph)
+    graph = graph_of(release, progress=progress, **options)
+    if graph.operators:  # one without code takes no time
+        kept.keep(place, graph)
     return graph
 
 

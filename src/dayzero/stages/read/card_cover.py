@@ -63,6 +63,7 @@ class Cover:
         self.prefix = ""
         self._places = _places(names)
         self._entries: dict[tuple[object, ...], dict[str, Entry]] = {}
+        self._unstated: set[int] = set()  # rows whose sizes depend on a fact that is missing
 
     def run(self) -> tuple[list[BlockRequest], list[TensorRequest]]:
         """The blocks, and a row for all other tensors."""
@@ -192,11 +193,15 @@ class Cover:
         entries: dict[str, Entry] = {}
         for row in rows_of(one, self.architecture):
             entry = entries.setdefault(row.name, Entry())
+            if id(row) in self._unstated:
+                entry.fails = True
+                continue
             try:
                 for name, shape, dtype, _, experts in row_tensors(row, one, self.architecture):
                     entry.stored[name] = Stored(tuple(shape), dtype, experts)
             except CardError:
                 entry.fails = True
+                self._unstated.add(id(row))
         return entries
 
     @cached_property

@@ -7,19 +7,21 @@ from typing import Any
 from dayzero.errors import NotPossible
 from dayzero.progress import SILENT, Progress
 from dayzero.schema import OpGraph, Release
+from dayzero.stages import trace as stage
 
 from .formula import graph
-from .tracer import trace
+
+SIZES = ("batch", "tokens", "context")
+"""Options of `trace` that a graph without code has as well."""
 
 
-def graph_of(release: Release, *, batch: int = 1, tokens: int = 64, context: int = 64, progress: Progress = SILENT,
-             **options: Any) -> OpGraph:
+def graph_of(release: Release, *, progress: Progress = SILENT, **options: Any) -> OpGraph:
     """`trace`; where it is not possible (no torch, no class for the model, own code that is not trusted) the graph from
-    operator definitions, whose `source` and `missing` say so and why. `options`: further ones of `trace`.
+    operator definitions, whose `source` and `missing` say so and why. `options` are those of `trace`.
 
     Raises as `trace`, but for NotPossible.
     """
     try:
-        return trace(release, batch=batch, tokens=tokens, context=context, progress=progress, **options)
+        return stage.trace(release, progress=progress, **options)
     except NotPossible as why:
-        return graph(release.model, batch=batch, tokens=tokens, context=context, why=why.reason)
+        return graph(release.model, why=why.reason, **{name: options[name] for name in SIZES if name in options})

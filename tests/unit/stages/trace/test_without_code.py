@@ -12,7 +12,7 @@ from dayzero.schema import from_json, to_json
 from dayzero.schema.graph import OpGraph
 from dayzero.stages.plan import plan
 from dayzero.stages.read.card import read_card
-from dayzero.stages.trace import formula, from_contract, graph_of, overview, to_contract, without_code
+from dayzero.stages.trace import formula, from_contract, graph_of, overview, to_contract
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def impossible(monkeypatch: pytest.MonkeyPatch) -> None:
     def trace(*arguments: object, **options: object) -> OpGraph:
         raise NotPossible("transformers has no class for model_type 'new'", "install a newer one")
 
-    monkeypatch.setattr(without_code, "trace", trace)
+    monkeypatch.setattr("dayzero.stages.trace.trace", trace)
 
 
 def test_it_says_why(impossible: None, root: Path) -> None:

@@ -30,8 +30,8 @@ NO_CODE = "what only the model's code shows, as none ran"
 def graph(model: ModelSpec, *, batch: int = 1, tokens: int = 64, context: int = 64, why: str = "") -> OpGraph:
     """Operations of a prefill of `batch` sequences of `tokens` tokens, and of one decode step of `batch` sequences with
     `context` tokens in the cache, as `trace` gives them, with expressions in batch, tokens and context as axes. There
-    are no calls, no control flow and no classes of modules; a phase counts operations in place of calls. `why`: what
-    kept the code from running. Raises UsageError for sizes below one."""
+    are no calls, no control flow and no classes of modules. `why`: what kept the code from running. Raises UsageError
+    for sizes below one."""
     for name, size in (("batch", batch), ("tokens", tokens), ("context", context)):
         if size < 1:
             raise UsageError(f"{name} is {size}", f"give a {name} of at least 1")
@@ -77,7 +77,7 @@ def _operation(part: Part, phase: PhaseName, dtype: str, batch: int, tokens: int
 def _totals(phase: PhaseName, batch: int, tokens: int, context: int, operations: Iterable[Operation]) -> Phase:
     own = [operation for operation in operations if operation.phase == phase]
     return Phase(name=phase, batch=batch, tokens=tokens, context=context, flops=sum(one.flops for one in own),
-                 bytes=sum(one.bytes for one in own), operators=sum(one.count for one in own))
+                 bytes=sum(one.bytes for one in own), operators=0)
 
 
 def _layer_kinds(model: ModelSpec) -> Iterator[LayerKind]:
@@ -93,8 +93,7 @@ def _layer_kinds(model: ModelSpec) -> Iterator[LayerKind]:
     names = [name for name, _ in alike]
     for position, ((name, _), layers) in enumerate(alike.items()):
         nth = names[:position].count(name) + 1
-        yield LayerKind(kind=f"{name} ({nth})" if names.count(name) > 1 else name, layers=tuple(layers),
-                        proof="the same kinds in the config, and weights of the same names and shapes")
+        yield LayerKind(kind=f"{name} ({nth})" if names.count(name) > 1 else name, layers=tuple(layers))
 
 
 def _modules(model: ModelSpec) -> Iterator[ModuleNode]:
