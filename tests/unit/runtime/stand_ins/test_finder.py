@@ -10,7 +10,8 @@ import pytest
 from dayzero.data.stand_ins import stand_ins
 from dayzero.runtime.stand_ins.finder import absent
 
-pytestmark = pytest.mark.skipif("fla" not in absent(stand_ins()), reason="the real library is installed")
+pytestmark = [pytest.mark.skipif("fla" not in absent(stand_ins()), reason="the real library is installed"),
+              pytest.mark.slow]
 
 
 def run(code: str, folder: Path, **files: str) -> str:
