@@ -106,7 +106,7 @@ def isolated(entry: str, request: Any, answer: type[T], *, whose: str, limits: L
     """
     with scratch("dayzero-isolated-") as folder, _process(python or Path(sys.executable), folder) as process:
         start = {"parent": os.getpid(), "entry": entry, "scratch": str(folder), "memory": limits.memory,
-                 "seconds": limits.seconds, "readable": [str(path) for path in (*_installed(python), *readable)]}
+                 "seconds": limits.seconds, "readable": [str(path) for path in readable]}
         conversation = _Conversation(process, limits, whose, progress)
         last = conversation.held(json.dumps(start).encode() + b"\n" + to_json(request))
     if conversation.confinement is None or last is None:
@@ -185,11 +185,6 @@ def _environment(python: Path, folder: Path) -> dict[str, str]:
         "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "CUDA_VISIBLE_DEVICES": "",
         "TORCHDYNAMO_DISABLE": "1", "PYTORCH_JIT": "0",  # code runs as it is written
         "TOKENIZERS_PARALLELISM": "false", "PYTHONUNBUFFERED": "1", "PYTHONIOENCODING": "utf-8:backslashreplace"}
-
-
-def _installed(python: Path | None) -> list[Path]:
-    """Where this process imports from; the process adds its own interpreter's folders."""
-    return [] if python else [Path(entry) for entry in sys.path if entry]
 
 
 class _Conversation:

@@ -79,4 +79,4 @@ def _class(package: str, named: str) -> Any:
 
 
 def _sources(root: Path) -> list[Path]:
-    return sorted(root.glob("*.py"))
+    return sorted(root.rglob("*.py"))
