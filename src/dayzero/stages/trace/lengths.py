@@ -147,7 +147,8 @@ def _bounds(polynomials: Iterable[Polynomial], seen: Seen, constants: Sequence[i
     for polynomial in polynomials:
         whole = text(polynomial)
         candidates = [f"min({whole}, {asked.value})"] if asked.value in constants else []
-        if polynomial == {(0, 0, 1): 1, (0, 1, 0): 1} and asked.value in constants:
+        kept = {asked.value, asked.value - asked.tokens}  # with the new tokens, or without them
+        if polynomial == {(0, 0, 1): 1, (0, 1, 0): 1} and kept & {*constants}:
             candidates.insert(0, f"min(context, {asked.value - asked.tokens}) + tokens")
         yield from (each for each in candidates if holds(each, (*seen.own, asked)))
 

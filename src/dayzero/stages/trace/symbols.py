@@ -24,8 +24,8 @@ _NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
 _LEAST, _BATCHES = (5, 7), (2, 3)
 MEANT = {"sequences": ("batch",), "tokens": ("tokens", "batch * tokens"), "keys": ("context + tokens",)}
 """What axes of these names mostly mean."""
-Place = tuple[str, int, str, str, int]
-"""Module's pattern, layer, operator, variant, and which of several such."""
+Place = tuple[str, int, str, str, tuple[str, ...], int]
+"""Module's pattern, layer, operator, variant, functions that it begins in, and which of several such."""
 
 
 class Workload(NamedTuple):
@@ -56,18 +56,20 @@ def operations(requested: Sequence[Grouped], tried: Sequence[Grouped], spec: Mod
     `constants`: whole numbers of the config, which may bound or round a length. An axis that cannot be explained keeps
     its number, and its operation is not exact."""
     known = tuple(sorted({each for each in (*constants, *_spec_constants(spec), CHUNK) if each > 1}))
-    runs = [*requested, *tried]
-    places = {id(run): _places(run) for run in runs}
+    ways = [{id(run): _places(run, step) for run in (*requested, *tried)} for step in (1, -1)]
     found: dict[tuple[object, ...], Operation] = {}
     for run in requested:
-        own = [each for each in tried if each.captured.phase == run.captured.phase]
-        other = [each for each in tried if each.captured.phase != run.captured.phase]
-        asked = [run, *(each for each in requested if each is not run)]
-        for place, group in _located(run):
-            aligned = [[(each.captured, places[id(each)][place]) for each in side if place in places[id(each)]]
-                       for side in (own, other, asked)]
-            whole = len(aligned[0]) == len(own) and bool(own)
-            axes, exact = _axes(group, aligned, spec, known) if whole else _numbers(group, run.captured, spec)
+        sides = [[each for each in tried if each.captured.phase == run.captured.phase],
+                 [each for each in tried if each.captured.phase != run.captured.phase],
+                 [run, *(each for each in requested if each is not run)]]
+        backwards = {id(group): place for place, group in _located(run, -1)}
+        for place, group in _located(run, 1):
+            axes, exact = _numbers(group, run.captured, spec)
+            for at, places in zip((place, backwards[id(group)]), ways, strict=True):
+                aligned = [[(each.captured, places[id(each)][at]) for each in side if at in places[id(each)]]
+                           for side in sides]
+                if not exact and len(aligned[0]) == len(sides[0]) and sides[0]:
+                    axes, exact = _axes(group, aligned, spec, known)
             operation = _operation(group, run.captured, axes, exact)
             key = (operation.phase, operation.op, operation.variant, operation.module, operation.dtype,
                    tuple(operation.axes.items()), exact)
@@ -80,20 +82,23 @@ def pattern(module: str) -> str:
     return _NUMBER.sub("*", _NUMBER.sub("{L}", module, count=1))
 
 
-def _located(run: Grouped) -> Iterator[tuple[Place, Group]]:
-    """Each group with its place in the layer that it ran in."""
-    numbers: Counter[tuple[str, int, str, str]] = Counter()
-    for group in run.groups:
+def _located(run: Grouped, step: int) -> Iterator[tuple[Place, Group]]:
+    """Each group with its place in the layer that it ran in. Several such are counted from the first, or with a step
+    of -1 from the last: some runs lack one in between."""
+    numbers: Counter[tuple[str, int, str, str, tuple[str, ...]]] = Counter()
+    for group in run.groups[::step]:
         match = _NUMBER.search(group.module)
-        key = (pattern(group.module), int(match[0]) if match else -1, group.op, group.variant)
+        named = group.op not in ("copy", "elementwise")  # what they are says less than where they begin
+        functions = () if named else next((call.functions for call in group.calls if call.kind != "view"), ())
+        key = (pattern(group.module), int(match[0]) if match else -1, group.op, group.variant, functions)
         yield (*key, numbers[key]), group
         numbers[key] += 1
 
 
-def _places(run: Grouped) -> dict[Place, Group]:
+def _places(run: Grouped, step: int) -> dict[Place, Group]:
     """Groups by place, in every layer that has them."""
     found: dict[Place, Group] = {}
-    for place, group in _located(run):
+    for place, group in _located(run, step):
         for layer in run.captured.copies(group.module):
             found.setdefault((place[0], layer, *place[2:]), group)
     return found

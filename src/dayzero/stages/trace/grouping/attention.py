@@ -61,7 +61,7 @@ def _fused(call: Call, around: Around) -> tuple[int, ...] | None:
     query, key, value = shapes[0], shapes[1], shapes[2] if len(shapes) > 2 else shapes[1]
     if not call.op.startswith(OWN):
         sequences, tokens = (around.batch, around.tokens) if around.in_layer else (prod(query[:-3]), query[-2])
-        heads = prod(query[:-1]) // (sequences * tokens)  # those that share a key may lie among the tokens
+        heads = prod(query[:-1]) // max(1, sequences * tokens)  # those that share a key may lie among the tokens
         return sequences, tokens, key[-2], heads, query[-1], value[-1], key[-3]
     tokens, sequences = around.tokens, around.batch
     width = call.outputs[0][-1] if call.outputs else value[-1]
@@ -76,7 +76,7 @@ def _written_out(work: Sequence[Call], bases: Sequence[str], around: Around) -> 
     scores, values = found[0], found[-1]
     rows = scores.groups * scores.rows
     sequences, tokens = (around.batch, around.tokens) if around.in_layer else (1, scores.rows)
-    heads = rows // (sequences * tokens)
+    heads = rows // max(1, sequences * tokens)
     repeated = [call.outputs[0] for call in work if call.outputs and len(call.outputs[0]) == 5]
     shared = next((shape[1] for shape in repeated if shape[1] * shape[2] == heads), heads)
     return sequences, tokens, scores.outer, heads, scores.inner, values.outer, shared
@@ -129,6 +129,8 @@ def _scanned(spec: Attention) -> dict[str, Axis]:
 
 def _stand_in(call: Call, axes: dict[str, Axis]) -> Read | None:
     name = plain(call.op).removeprefix(OWN)
+    if len(call.inputs) < 4 or min(map(len, call.inputs[:3])) < 2:
+        return None
     if name in ("delta_rule", "linear_attention"):
         key, value = call.inputs[1], call.inputs[2]
         widths: dict[str, Axis] = {"heads": product(value[-2]), "head_dim": product(key[-1]),
@@ -136,6 +138,8 @@ def _stand_in(call: Call, axes: dict[str, Axis]) -> Read | None:
         return "linear_attention" if name == "delta_rule" else "gated_linear_attention", "", axes | widths
     shapes = call.inputs[1:] if name == "state_space_update" else call.inputs
     x, b = shapes[0], shapes[3]
+    if min(len(x), len(b)) < 3:
+        return None
     if name == "selective_scan":  # [sequences, channels, tokens] and one decay for a channel: no chunks
         heads, width, chunk = x[1], 1, 1
         groups, wide = (b[1], b[2]) if len(b) > 3 else (1, b[-2])
@@ -168,10 +172,11 @@ def rotary(work: Sequence[Call], bases: Sequence[str], around: Around) -> Read |
     An application shows as products of heads with a table that all heads share: two of the whole width where the
     halves are swapped by a copy, four of half of it where they are not, one of half of it for complex numbers.
     """
-    angles = [call for call in work if plain(call.op) in ("aten.cos", "aten.polar") and call.outputs]
+    angles = [call for call in work if plain(call.op) in ("aten.cos", "aten.polar")]
     if angles:
         *rows, width = angles[0].outputs[0]
-        turned = width if width == max(call.outputs[0][-1] for call in work if call.outputs) else 2 * width
+        alike = [call.outputs[0][-1] for call in work if len(call.outputs[0]) == len(rows) + 1]
+        turned = width if width == max(alike) and "aten.cat" in {call.op for call in work} else 2 * width
         return "rotary", "table", {"tokens": product(*rows), "heads": 1, "turned": product(turned), "table": 1,
                                    "item": around.item}
     terms, turned = _turned(work)
@@ -186,7 +191,7 @@ def rotary(work: Sequence[Call], bases: Sequence[str], around: Around) -> Read |
 
 def _turned(work: Sequence[Call]) -> tuple[Terms, int]:
     """(heads of all tokens together, width of the part that turns); width 0 when the calls do not show it."""
-    own = [call.inputs for call in work if call.op == f"{OWN}rotary"]
+    own = [call.inputs for call in work if call.op == f"{OWN}rotary" and len(call.inputs) > 1]
     if own:
         width = 2 * own[0][1][-1]
         return tuple(shapes[0][:-1] for shapes in own), width

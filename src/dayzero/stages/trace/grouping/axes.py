@@ -70,7 +70,7 @@ class Reader:
 
     def group(self, key: Key, calls: Sequence[Call]) -> Group:
         """The operation with its axes."""
-        work = [call for call in calls if call.kind != "view"]
+        work = [_shaped(call) for call in calls if call.kind != "view"]
         around = self._around(key, work)
         op, variant, axes = self._read(key.op, work, around)
         if op == "indexer":
@@ -109,6 +109,13 @@ class Reader:
         """Bytes of each logical weight of a module, as the release's tensors show; else those of an activation."""
         stored, parameters = self._stored.get(_inside(re.sub(r"\.\d+(\.|$)", r".{L}\1", path, count=1)), (0, 0))
         return stored / parameters if parameters else item
+
+
+def _shaped(call: Call) -> Call:
+    """The call without tensors of no dimension, which say nothing about sizes; without a result, it is the largest
+    argument, in which the operator writes."""
+    inputs, outputs = (tuple(shape for shape in side if shape) for side in (call.inputs, call.outputs))
+    return call._replace(inputs=inputs, outputs=outputs or (max(inputs, key=prod, default=(1,)),))
 
 
 def _dtype(work: Sequence[Call]) -> str:

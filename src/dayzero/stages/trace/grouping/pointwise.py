@@ -60,8 +60,8 @@ def cache(work: Sequence[Call], bases: Sequence[str], around: Around) -> Read | 
     """New entries: the last argument of each concatenation and the values that others write; a new table of zeros is
     written whole."""
     writes = [call for call, base in zip(work, bases, strict=True) if call.outputs and 0 not in call.outputs[0]]
-    terms = tuple(call.inputs[-1] if plain(call.op) == "aten.cat" else call.outputs[0] for call in writes
-                  if plain(call.op) not in ("aten.zeros", "aten.zeros_like", "aten.new_zeros", "aten._to_copy"))
+    terms = tuple(call.inputs[-1] if plain(call.op) == "aten.cat" and call.inputs else call.outputs[0]
+                  for call in writes if plain(call.op) not in ("aten.zeros", "aten.zeros_like", "aten.new_zeros", "aten._to_copy"))
     terms = tuple(term for term in terms if term)
     return ("copy", "cache", {"elements": terms, "item": around.item}) if terms else None
 

@@ -33,7 +33,7 @@ class Product(NamedTuple):
 def read_product(call: Call) -> Product | None:
     """The product that a call makes; None: it makes none that its shapes tell."""
     operands = call.inputs[1:] if plain(call.op) in BIAS_FIRST else call.inputs
-    if len(operands) < 2 or not operands[0] or len(operands[1]) < 1:
+    if len(operands) < 2:
         return None
     left, right = operands[0], operands[1]
     if len(left) == 3 and len(right) == 3:
@@ -93,6 +93,8 @@ def experts(work: Sequence[Call], bases: Sequence[str], around: Around) -> Read 
         return None
     width, hidden = found[-1].inner, found[-1].outer
     down = sum(one.groups * one.rows for one in found if (one.inner, one.outer) == (width, hidden))
+    if not width * hidden * down:
+        return None
     matrices = round(sum(one.groups * one.rows * one.inner * one.outer for one in found) / (width * hidden * down))
     stacks = [call.inputs[1][0] for call, base in zip(work, bases, strict=True)
               if base in ("experts", "matmul") and len(call.inputs) > 1 and len(call.inputs[1]) == 3]
@@ -109,7 +111,8 @@ def experts(work: Sequence[Call], bases: Sequence[str], around: Around) -> Read 
 
 def convolution(work: Sequence[Call], bases: Sequence[str], around: Around) -> Read | None:
     """A filter along the sequence, [sequences, channels, positions] by [channels, inner, taps]; `patch`: of a tower."""
-    calls = [call for call, base in zip(work, bases, strict=True) if base == "conv" and len(call.inputs) > 1]
+    calls = [call for call, base in zip(work, bases, strict=True)
+             if base == "conv" and any(len(shape) > 1 for shape in call.inputs[1:]) and len(call.outputs[0]) > 1]
     axes: dict[str, Axis] = {"item": around.item, "weight_item": around.item}
     if not calls:
         return _filter(work, around, axes)

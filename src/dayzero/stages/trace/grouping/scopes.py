@@ -64,7 +64,7 @@ class Scopes:
         modules = [self._module(path, PARTS) for path in _outwards(place)]
         found = next((scope for scope in (*inner, *modules) if scope), None)
         if found and found.kind == "indexer":  # its parts are one
-            return next(scope for scope in reversed(modules) if scope and scope.kind == "indexer")
+            return next((scope for scope in reversed(modules) if scope and scope.kind == "indexer"), found)
         return found
 
     def _module(self, path: str, kinds: tuple[str, ...]) -> Scope | None:

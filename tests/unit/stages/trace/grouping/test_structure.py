@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dayzero.data.operators import operators
+from dayzero.ops import OPERATORS
 from dayzero.schema import Attention, FeedForward, Layer, ModelSpec
 from dayzero.stages.trace.captured import Call, Captured
 from dayzero.stages.trace.grouping import Group, Grouped, group
@@ -147,7 +150,8 @@ def test_experts_one_by_one_are_one_operation_and_what_chooses_is_the_router() -
 
 @pytest.mark.parametrize("ops, variant", [
     (["pow", "mean", "rsqrt", "mul"], "rms"), (["mul", "sum", "rsqrt", "mul"], "l2"),
-    (["mean", "sub", "pow", "mean", "rsqrt", "mul"], "layer"), (["pow", "mean", "rsqrt", "mul", "silu", "mul"], "gated"),
+    (["mean", "sub", "pow", "mean", "rsqrt", "mul"], "layer"),
+    (["pow", "mean", "rsqrt", "mul", "silu", "mul"], "gated"),
 ])  # fmt: skip
 def test_norms(ops: list[str], variant: str) -> None:
     run = Run()
@@ -176,3 +180,28 @@ def test_new_entries_of_a_cache_and_rotary_heads() -> None:
     rotary, cache = run.grouped(context=11).groups
     assert (rotary.op, numbers(rotary)["heads"], numbers(rotary)["turned"]) == ("rotary", 6, 16)
     assert (cache.op, cache.variant, numbers(cache)["elements"]) == ("copy", "cache", 2 * 2 * 5 * 16)
+
+
+SHAPES = st.lists(st.integers(0, 4), max_size=5).map(tuple)
+NAMES = sorted(name for names in operators().kinds.values() for name in names)
+CALLS = st.builds(
+    lambda place, op, inputs, outputs, functions, dtype, flops: Call(
+        op, place, 0, functions, Classifier(operators(), TYPES).kind(op, Place(place, functions)), inputs, outputs,
+        dtype, flops, 1),
+    st.sampled_from(sorted(TYPES)), st.sampled_from(NAMES), st.lists(SHAPES, max_size=4).map(tuple),
+    st.lists(SHAPES, max_size=2).map(tuple),
+    st.lists(st.sampled_from(["update", "apply_rotary_pos_emb", "create_causal_mask", "delta_rule", "causal_conv1d_fn",
+                              "route_tokens", "indexer", "rms_norm", "grouped_mm_experts_forward", "attend"]),
+             max_size=2).map(tuple),
+    st.sampled_from(["bf16", "f32", "i64", "bool", ""]), st.integers(0, 9))  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(CALLS, max_size=8), st.sampled_from(["full", "sliding", "latent", "linear"]))
+def test_whatever_runs_ends_in_one_operation_with_all_axes(calls: list[Call], kind: str) -> None:
+    run = Run()
+    run.calls = [call._replace(op=str(call.op)) for call in calls]
+    for one in run.grouped(spec(Attention(kind=kind, heads=4, kv_heads=2, head_dim=16, v_head_dim=16))).groups:
+        definition = OPERATORS.get(one.op)
+        assert set(one.axes) == set(definition.axes)
+        assert definition.flops(numbers(one)) >= 0
