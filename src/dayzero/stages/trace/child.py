@@ -64,7 +64,9 @@ def ledgers_confined(release: Release, limits: Limits, *, python: Path | None = 
 
 def _confined(name: str, request: object, answer: type[T], release: Release, limits: Limits, python: Path | None,
               progress: Progress) -> tuple[T, Confinement]:
-    readable = [Path(release.root)] if release.root else []
+    root = Path(release.root) if release.root else None
+    code = [file.name for file in release.files if file.name.endswith(".py")]
+    readable = [root, *((root / name).resolve() for name in code)] if root else []  # a cache of a hub consists of links
     return isolated(f"{__name__}:{name}", request, answer, whose=f"the code of {release.name}", limits=limits,
                     readable=readable, python=python, progress=progress)
 

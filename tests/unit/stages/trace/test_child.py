@@ -122,3 +122,11 @@ def test_code_that_asks_positions_for_the_length_of_a_mask_is_given_one(tmp_path
     plain = trace(release(guest(tmp_path / "plain"), tmp_path), tokens=12, context=5, trust=LIMITS)
     assert "given a mask" not in plain.source
     assert {phase.flops for phase in graph.phases.values()} == {phase.flops for phase in plain.phases.values()}
+
+
+def test_files_that_are_links_into_a_cache_are_read(tmp_path) -> None:
+    made = release(guest(tmp_path / "guest"), tmp_path)
+    file, blob = tmp_path / "guest" / "modeling_guest.py", tmp_path / "blob"
+    file.rename(blob)
+    file.symlink_to(blob)
+    assert trace(made, trust=LIMITS).parameters == PARAMETERS
