@@ -14,14 +14,12 @@ from dayzero.stages.trace.captured import Call, Shapes
 from dayzero.stages.trace.kinds import plain
 
 from .group import Axis, Terms, product, value
-from .pointwise import MOVING, cache
+from .pointwise import MOVING, NEW, cache
 from .products import read_product
 
 if TYPE_CHECKING:
     from .axes import Around, Read
 
-NEW = ("aten.zeros", "aten.new_zeros", "aten.zeros_like")
-"""Operators that make a table of zeros."""
 OWN = "dayzero."
 """Operators of this project hold heads behind tokens, [sequences, tokens, heads, width]; others before them."""
 
@@ -95,13 +93,15 @@ def state(work: Sequence[Call], bases: Sequence[str], around: Around) -> Read | 
         return cache(work, bases, around)
     shape = _state_shape(work, around)
     if spec is None or spec.kind != "linear":
-        spec = Attention(kind="linear", heads=shape[1], kv_heads=shape[1], head_dim=shape[2], v_head_dim=shape[3]
-                         ) if shape else None
+        spec = Attention(kind="linear", heads=shape[1], kv_heads=1, head_dim=shape[3], v_head_dim=shape[2]
+                         ) if shape else None  # as a state space has it: [sequences, heads, width, state]
     if spec is None:
         return None
     words = " ".join([around.module_type, *(name for call in work for name in call.functions)]).lower()
     axes["chunk"] = product(CHUNK)
     if any(word in words for word in ("mamba", "scan", "ssd", "segment_sum", "state_space")):
+        if around.tokens > 1 and "matmul" not in bases:  # token by token: chunks would meet in products
+            axes["chunk"] = product(1)
         return "state_space", "", axes | _scanned(spec)
     heads, key, value = shape[1:] if shape else (spec.heads, spec.head_dim, spec.v_head_dim)
     name = "linear_attention" if "delta" in words or "kda" in words or "gdn" in words else "gated_linear_attention"
@@ -117,8 +117,9 @@ def _state_shape(work: Sequence[Call], around: Around) -> tuple[int, ...]:
     if spec and (stated := (around.batch, spec.heads, spec.head_dim, spec.v_head_dim)) in shapes:
         return stated
     made = shapes if around.tokens == 1 else [
-        call.outputs[0] for call in work if plain(call.op) in NEW and len(call.outputs[0]) == 4]
-    fitting = [shape for shape in made if shape[0] == around.batch and min(shape[2:]) > 1]
+        (*shape[:1], *shape[-3:]) for call in work for shape in call.outputs[:1] if plain(call.op) in NEW
+        and (len(shape) == 4 or (len(shape) == 5 and shape[1] == 1))]
+    fitting = [shape for shape in made if len(shape) == 4 and shape[0] == around.batch and min(shape[2:]) > 1]
     return (max if around.tokens == 1 else min)(fitting, key=prod, default=())
 
 
@@ -137,8 +138,8 @@ def _stand_in(call: Call, axes: dict[str, Axis]) -> Read | None:
                                    "v_head_dim": product(value[-1]), "chunk": product(CHUNK)}
         return "linear_attention" if name == "delta_rule" else "gated_linear_attention", "", axes | widths
     shapes = call.inputs[1:] if name == "state_space_update" else call.inputs
-    x, b = shapes[0], shapes[3]
-    if min(len(x), len(b)) < 3:
+    x, b = shapes[0], shapes[min(3, len(shapes) - 1)]
+    if len(shapes) < 4 or min(len(x), len(b)) < 3:
         return None
     if name == "selective_scan":  # [sequences, channels, tokens] and one decay for a channel: no chunks
         heads, width, chunk = x[1], 1, 1

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 REDUCTIONS = ("aten.mean", "aten.sum", "aten.var", "aten.var_mean", "aten.linalg_vector_norm")
 """Operators that take a norm's statistics, when it is written out."""
+NEW = ("aten.zeros", "aten.new_zeros", "aten.zeros_like")
+"""Operators that make a table of zeros."""
 MOVING = ("copy", "fill", "select")
 """Kinds that compute nothing."""
 
@@ -61,7 +63,7 @@ def cache(work: Sequence[Call], bases: Sequence[str], around: Around) -> Read | 
     written whole."""
     writes = [call for call, base in zip(work, bases, strict=True) if call.outputs and 0 not in call.outputs[0]]
     terms = tuple(call.inputs[-1] if plain(call.op) == "aten.cat" and call.inputs else call.outputs[0]
-                  for call in writes if plain(call.op) not in ("aten.zeros", "aten.zeros_like", "aten.new_zeros", "aten._to_copy"))
+                  for call in writes if plain(call.op) not in (*NEW, "aten._to_copy"))
     terms = tuple(term for term in terms if term)
     return ("copy", "cache", {"elements": terms, "item": around.item}) if terms else None
 
@@ -74,8 +76,9 @@ def residual(work: Sequence[Call], bases: Sequence[str], around: Around) -> Read
 
 
 def run(work: Sequence[Call], bases: Sequence[str], around: Around) -> Read:
-    """Pointwise calls as if they were one: elements of the largest result, how many operations each takes, and how many
-    tensors of that size come from outside. Calls that only move are a copy."""
+    """Pointwise calls as if they were one: elements of the largest result, how many operations each takes (those of
+    products that belong nowhere else among them), and how many tensors of that size come from outside. Calls that only
+    move are a copy."""
     computing = [call for call, base in zip(work, bases, strict=True) if base not in MOVING and call.outputs]
     if not computing:
         moved = [call.outputs[0] for call in work if call.outputs]
@@ -84,7 +87,8 @@ def run(work: Sequence[Call], bases: Sequence[str], around: Around) -> Read:
     size = prod(shape)
     whole = [call for call in computing if size in map(prod, (*call.outputs, *call.inputs))]
     read = sum(len(s) == len(shape) and prod(s) == size for call in whole for s in call.inputs) - (len(whole) - 1)
+    products = round(sum(call.flops for call in work) / max(1, size))
     variant = "activation" if "activation" in bases else ""
-    axes: dict[str, Axis] = {"elements": product(*shape), "operands": max(1, read), "operations": len(whole),
+    axes: dict[str, Axis] = {"elements": product(*shape), "operands": max(1, read), "operations": len(whole) + products,
                              "item": around.item}
     return "elementwise", variant, axes
