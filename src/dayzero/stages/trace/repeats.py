@@ -24,6 +24,9 @@ from .signatures import SCALARS, Signatures, first_number, is_state, leaves, num
 PROOF = ("same classes, shapes and dtypes of parameters and buffers, settings, config entries, arguments, cache state, "
          "and answers about the layer's number")
 
+MOST = 4
+"""Most modules to compare with that are the same but for what they saw in caches; the last are kept."""
+
 
 class InconsistentError(Exception):
     """A module that was left out ran a second time in another way: the step has to run in full."""
@@ -130,7 +133,7 @@ class Repeats:
         self._log.active -= 1
         entry = None if failed else self._entry(path, args, kwargs, ticket, out)
         if entry is not None:
-            self._entries.setdefault(ticket.key, []).append(entry)
+            self._entries[ticket.key] = [*self._entries.get(ticket.key, [])[1 - MOST:], entry]
         if not self._log.active:
             self._log.clear()
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from dayzero.data.operators import operators
 from dayzero.schema import FeedForward
 from dayzero.stages.trace import rows
 from dayzero.stages.trace.capture import Recorder
@@ -93,3 +94,102 @@ def test_rows_are_those_of_a_full_run(name: str, implementation: str) -> None:
         assert counted(one, runs.recorder) == counted(other, all_runs.recorder)
     assert runs.sites() == all_runs.sites()
     assert runs.missing() == all_runs.missing()
+
+
+class Cache:
+    """One item for each layer, and a counter that all share."""
+
+    def __init__(self, layers: int) -> None:
+        self.items: list[Any] = [None] * layers
+        self.seen = 0
+
+
+class Block(torch.nn.Module):
+    """What a layer may do that makes it differ from its neighbour; `trick` chooses."""
+
+    def __init__(self, number: int, trick: str) -> None:
+        super().__init__()
+        self.number, self.trick, self.proj = number, trick, torch.nn.Linear(4, 4, bias=False, device="meta")
+
+    def forward(self, x: torch.Tensor, cache: Cache, grown: list[torch.Tensor]) -> torch.Tensor:
+        x = self.proj(x)
+        if self.trick == "number" and self.number >= 2:
+            x = x.relu()
+        if self.trick == "parity" and self.number % 2:
+            x = x.tanh()
+        if self.trick == "own item":
+            known = cache.items[self.number]
+            cache.items[self.number] = x if known is None else torch.cat([known, x])
+        if self.trick == "another's item" and self.number and cache.items[self.number - 1] is not None:
+            x = x.sin()
+        if self.trick == "shared" and cache.seen > 1:
+            x = x.cos()
+        if self.trick == "shared":
+            cache.seen += 1
+        if self.trick == "grown":
+            grown.append(x)
+            x = torch.stack(grown).sum(0)
+        if self.trick == "attribute":
+            self.last = x.shape[0] + self.number
+        return x
+
+
+class Stack(torch.nn.Module):
+    def __init__(self, trick: str, layers: int = 5) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList(Block(number, trick) for number in range(layers))
+
+    def forward(self, x: torch.Tensor, cache: Cache) -> torch.Tensor:
+        grown: list[torch.Tensor] = []
+        for layer in self.layers:
+            x = layer(x, cache, grown)
+        return x
+
+
+@pytest.mark.parametrize(("trick", "ran"), [
+    ("", 1), ("own item", 1), ("number", 2), ("parity", 2), ("another's item", 5), ("shared", 5), ("grown", 5),
+    ("attribute", 5)])  # fmt: skip
+def test_a_layer_is_left_out_only_where_it_must_be_the_same(trick: str, ran: int) -> None:
+    found = []
+    for repeats in (True, False):
+        model = Stack(trick)
+        recorder, cache = Recorder(model, operators(), repeats=repeats), Cache(5)
+        for step in (Step("prefill", 1, 3), Step("decode", 1, 1, 3)):
+            x = torch.empty(step.tokens, 4, device="meta")
+            out, captured = recorder.run(step, lambda model=model, x=x, cache=cache: model(x, cache))
+            rows_seen = counted(captured, recorder)
+            shapes = [None if item is None else tuple(item.shape) for item in list(cache.items)]
+            found.append((rows_seen, tuple(out.shape), shapes))
+            if repeats:
+                layers = {call.place.split(".")[1] for call in captured.calls}
+                assert len(layers) == ran, captured.repeats
+        assert [layer.number for layer in model.layers] == list(range(5))
+        assert all(type(layer.number) is int for layer in model.layers), "the numbers are given back"
+    assert found[:2] == found[2:]
+
+
+def test_alike_experts_run_once_for_each_number_of_tokens() -> None:
+    class Moe(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.experts = torch.nn.ModuleList(
+                torch.nn.Sequential(torch.nn.Linear(4, 4, bias=False, device="meta")) for _ in range(6))
+
+        def forward(self, x: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
+            counts = torch.zeros(6, dtype=torch.int64, device="meta").scatter_add(0, chosen, chosen)
+            parts, start = [], 0
+            for expert, count in zip(self.experts, counts.cpu().numpy(), strict=True):
+                parts.append(expert(x[start:start + count]))
+                start += count
+            return torch.cat(parts)
+
+    model = torch.nn.ModuleList([torch.nn.ModuleDict({"moe": Moe()})])
+    recorder = Recorder(model, operators(), experts=6, top_k=2)
+    x, chosen = torch.empty(14, 4, device="meta"), torch.empty(14, dtype=torch.int64, device="meta")
+    out, captured = recorder.run(Step("prefill", 1, 7), lambda: model[0]["moe"](x, chosen))
+    assert out.shape == (14, 4)  # 7 tokens visit 2 of 6 experts: 14 visits are 2 for four and 3 for two
+    products = [call for call in captured.calls if call.op == "aten.mm"]
+    assert [(call.inputs[0], sum(captured.copies(call.place).values())) for call in products] == [
+        ((2, 4), 4), ((3, 4), 2)]
+    [(site, times)] = recorder.sites(captured).items()
+    assert (site.kind, site.assumed, times) == ("host", "6 balanced counts, 14 in all", 1)
