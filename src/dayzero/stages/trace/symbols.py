@@ -132,9 +132,14 @@ def _axes(group: Group, aligned: Sequence[Sequence[tuple[Captured, Group]]], spe
 
 
 def _hints(group: Group, name: str, spec: ModelSpec) -> tuple[str, ...]:
-    """What a length means where its name says it: keys of a window, and the context."""
+    """What a length means where its name says it: the context, the keys of a window, the choice of an indexer."""
     if name == "context":
         return ("context",)
+    if (name == "window" and group.variant == "sparse") or (name == "top_k" and group.op != "experts"):
+        chosen = {(attention.merged, attention.index_top_k) for attention in spec.attentions.values()
+                  if attention.index_top_k}
+        return tuple(f"min(context + tokens, {most})" if merged == 1 else f"min((context + tokens) // {merged}, {most})"
+                     for merged, most in sorted(chosen))
     if name == "keys" and (group.op, group.variant) in (("attention", "sliding"), ("mask", "")):
         windows = sorted({attention.window for attention in spec.attentions.values() if attention.window})
         return tuple(f"min(context, {window - 1}) + tokens" for window in windows)

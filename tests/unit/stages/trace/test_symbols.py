@@ -197,3 +197,11 @@ def test_a_failed_small_run_leaves_numbers() -> None:
     linear = next(one for one in found if one.op == "linear")
     assert (linear.axes["tokens"], linear.axes["inner"], linear.exact) == ("batch * tokens", 64, False)
     assert symbols.pattern("model.layers.12.mlp.experts.7.up") == "model.layers.{L}.mlp.experts.*.up"
+
+
+def test_a_choice_is_bounded_although_the_trace_is_shorter() -> None:
+    config = {**ZOO["deepseek_v32"], "index_topk": 2048}
+    _, found = Traced("deepseek_v32", config).operations()
+    sparse = next(one for one in found if one.op == "attention")
+    assert (sparse.variant, sparse.axes["window"]) == ("sparse", "min(context + tokens, 2048)")
+    assert next(one for one in found if one.op == "indexer").axes["top_k"] == "min(context + tokens, 2048)"
