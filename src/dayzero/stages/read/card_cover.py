@@ -67,7 +67,7 @@ class Cover:
 
     def run(self) -> tuple[list[BlockRequest], list[TensorRequest]]:
         """The blocks, and a row for all other tensors."""
-        self.prefix = max(self._prefixes(), key=lambda prefix: sum(match.gain for match, _ in self._standard(prefix)))
+        self.prefix = max(self._prefixes(), key=self._gain)
         self._take_standard()
         while (best := max(self._others(), key=lambda match: match.gain, default=None)) is not None:
             self._take(best)
@@ -90,8 +90,12 @@ class Cover:
         found = Counter(name[: -len(end)] for name in self.names for end in ends if name.endswith(end))
         return ["", *(prefix for prefix, _ in found.most_common(8) if prefix)]
 
-    def _standard(self, prefix: str) -> list[tuple[Match, set[Options]]]:
-        """Standard blocks that all of their layers have, with the formats and dtypes in which they explain most."""
+    def _gain(self, prefix: str) -> int:
+        """Tensors that standard blocks explain with that in front of all names."""
+        return sum(next(iter(fits.values())).gain for fits in self._standard(prefix))
+
+    def _standard(self, prefix: str) -> list[dict[Options, Match]]:
+        """Standard blocks that all of their layers have, in the formats and dtypes in which they explain most."""
         found = []
         for _, use in standard_uses(self.architecture):
             fits: dict[Options, Match] = {}
@@ -103,15 +107,15 @@ class Cover:
             most = max((match.gain for match in fits.values()), default=0)
             best = {options: match for options, match in fits.items() if match.gain == most}
             if best:
-                found.append((next(iter(best.values())), set(best)))
+                found.append(best)
         return found
 
     def _take_standard(self) -> None:
         """One request for all standard blocks of the commonest format; it is not made for a single one."""
         found = self._standard(self.prefix)
-        votes = Counter(options for _, fits in found for options in fits if len(fits) < len(self._options))
+        votes = Counter(options for fits in found for options in fits if len(fits) < len(self._options))
         common = max(self._options, key=lambda options: (votes[options], -self._options.index(options)))
-        chosen = [match for match, fits in found if common in fits]
+        chosen = [fits[common] for fits in found if common in fits]
         if len(chosen) < 2:
             return
         uses = {id(match.use.block) for match in chosen}
