@@ -205,3 +205,23 @@ def test_whatever_runs_ends_in_one_operation_with_all_axes(calls: list[Call], ki
         definition = OPERATORS.get(one.op)
         assert set(one.axes) == set(definition.axes)
         assert definition.flops(numbers(one)) >= 0
+
+
+def test_states_are_read_off_what_stands_in_for_a_kernel() -> None:
+    mix = f"{LAYER}.mix"
+
+    def one(op: str, *inputs: Shape, tokens: int = 5) -> Group:
+        run = Run()
+        run.calls = [Call(f"dayzero.{op}", mix, 0, (), "state", inputs, ((2, 5, 4, 16),), "bf16", 7, 1)]
+        return run.grouped(tokens=tokens).groups[0]
+
+    delta = one("delta_rule", (2, 5, 2, 8), (2, 5, 2, 8), (2, 5, 4, 16), (2, 5, 4), (2, 5, 4))
+    assert delta.op == "linear_attention"
+    found = numbers(delta)
+    assert (found["sequences"], found["tokens"], found["heads"], found["head_dim"], found["v_head_dim"]) == (
+        2, 5, 4, 8, 16)
+    space = one("state_space_update", (2, 4, 16, 32), (2, 4, 16), (2, 4, 16), (4, 16, 32), (2, 1, 32), (2, 1, 32),
+                tokens=1)
+    assert space.op == "state_space"
+    found = numbers(space)
+    assert (found["heads"], found["head_dim"], found["groups"], found["state_dim"]) == (4, 16, 1, 32)
