@@ -152,3 +152,34 @@ def _turned(module: str, _dtype: str, items: np.ndarray[Any, Any], tensors: Stor
 ENDS = {".weight": _floats, ".weight_packed": _packed, "_blocks": _blocks, ".qweight": _turned}
 COMPANIONS = (".weight_scale_inv", ".weight_scale", ".weight_scale_2", ".weight_global_scale", ".weight_shape",
               "_scales", ".scales", ".qzeros", ".g_idx", ".input_scale", ".input_global_scale")  # fmt: skip
+
+
+def plain(folder: Path, out: Path) -> Path:
+    """A copy of a twin in bf16, without quantisation: what a runtime that reads no other formats can run."""
+    out.mkdir()
+    for path in folder.iterdir():
+        if path.suffix not in (".safetensors", ".json") or path.name.startswith(("tokenizer", "generation")):
+            (out / path.name).write_bytes(path.read_bytes())
+    config = _unquantised(json.loads((folder / "config.json").read_text()))
+    (out / "config.json").write_text(json.dumps(config))
+    tensors = stored(folder)
+    header: dict[str, Any] = {}
+    data = b""
+    for name, values in matrices(tensors).items():
+        whole = name if name in tensors else f"{name}.weight"
+        if whole not in tensors and f"{name}_blocks" in tensors:  # stacked; the library has them as [.., in, out]
+            whole, values = name, np.swapaxes(values, -1, -2)
+        kept = tensors[whole][0] == "F32" if whole in tensors else False
+        items = np.ascontiguousarray(values, np.float32)
+        raw = items.tobytes() if kept else ((items.view(np.uint32) + 0x8000) >> 16).astype("<u2").tobytes()
+        header[whole] = {"dtype": "F32" if kept else "BF16", "shape": items.shape,
+                         "data_offsets": [len(data), len(data) + len(raw)]}  # fmt: skip
+        data += raw
+    text = json.dumps(header).encode()
+    (out / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + data)
+    return out
+
+
+def _unquantised(config: dict[str, Any]) -> dict[str, Any]:
+    return {key: _unquantised(value) if isinstance(value, dict) else value for key, value in config.items()
+            if key not in ("quantization_config", "auto_map")}  # fmt: skip

@@ -33,6 +33,8 @@ __all__ = ["twin"]
 
 TOKENIZER_BYTES = 64 * 2**20
 """Largest embedding with which a release's own tokenizer is kept."""
+NEARLY = 0.9
+"""Share of a scale that was asked for, below which the difference is told."""
 COPIED_BYTES = 8 * 2**20
 """Largest file that is copied as it is."""
 
@@ -85,6 +87,9 @@ class _Miniature:
         self.ids = new if self._bytes else {one: one for one in ids}
         self._id_keys = {self.ids[one]: key for one, key in ids.items() if one < vocab}
         self.config = rewritten(release.config, self.facts, self.chosen, self.kept, self.ids, release.model)
+        if scale is not None and self.scale < NEARLY * scale:
+            self.notes.append(f"{self.scale:.3g} times narrower, not {scale:g}: smaller sizes divide otherwise than the "
+                              "original's")
         self._estimated = release.model.sources.get("families", "").startswith("estimate")
         if self._estimated:
             self._add_keys()
@@ -138,6 +143,10 @@ class _Miniature:
                            for pattern, sizes in sorted(self._axes.kept.items())]
         if not self._bytes and not any(file.name == "tokenizer.json" for file in self.release.files):
             self.notes.append("no tokenizer: the vocabulary is too small for a token for each byte")
+        large = [file.name for file in self.release.files if file.role in ("code", "config", "other")
+                 and file.size > COPIED_BYTES]  # fmt: skip
+        if large and self.release.root is not None:
+            self.notes.append(f"left out, as they are large: {', '.join(large)}")
         if self.release.is_incomplete:
             self.notes.append("shards of the release are missing, and so are their tensors")
         if self.release.model.mtp_layers == 0 and self.facts.values.get("mtp_layers", 0) > 0:

@@ -206,5 +206,11 @@ def test_layers_and_scale_as_asked(tmp_path: Path) -> None:
     assert counts(one.fact for one in made.numbers) == {1}
 
 
+def test_a_scale_that_cannot_be_met_is_told(tmp_path: Path) -> None:
+    made = twins.of_card("gemma-3-1b", tmp_path / "t", scale=30)  # 1152 is a multiple of 128: 64 would not be one
+    assert made.scale < 20
+    assert any("times narrower, not 30" in note for note in made.notes)
+
+
 def counts(names: Iterable[str]) -> set[int]:
     return set(Counter(names).values())
