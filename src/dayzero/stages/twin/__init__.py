@@ -88,8 +88,8 @@ class _Miniature:
         self._id_keys = {self.ids[one]: key for one, key in ids.items() if one < vocab}
         self.config = rewritten(release.config, self.facts, self.chosen, self.kept, self.ids, release.model)
         if scale is not None and self.scale < NEARLY * scale:
-            self.notes.append(f"{self.scale:.3g} times narrower, not {scale:g}: smaller sizes divide otherwise than the "
-                              "original's")
+            self.notes.append(f"{self.scale:.3g} times narrower, not {scale:g}: smaller sizes would divide otherwise "
+                              "than the original's")
         self._estimated = release.model.sources.get("families", "").startswith("estimate")
         if self._estimated:
             self._add_keys()
