@@ -139,7 +139,7 @@ class Cover:
         entries = self._entries_of(use)
         everywhere = {layer for entry in entries.values() for name in entry.stored for layer in self.left.get(name, ())}
         alike: dict[tuple[str, ...], set[int]] = {}
-        for layer in everywhere:
+        for layer in sorted(everywhere):
             lacking = tuple(name for name, entry in entries.items() if not self._has(entry, layer))
             alike.setdefault(lacking, set()).add(layer)
         for lacking, layers in alike.items():

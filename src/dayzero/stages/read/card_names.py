@@ -31,8 +31,8 @@ Names = dict[str, dict[int, Stored]]
 
 
 def by_name(tensors: TensorTable) -> Names:
-    """All tensors, sorted by name. Experts of a layer that do not count from 0, or differ, have names of their own.
-    Raises CardError where there are thousands of those."""
+    """All tensors, sorted by name and layer. Experts of a layer that do not count from 0, or differ, have names of their
+    own. Raises CardError where there are thousands of those."""
     found: dict[str, dict[int, list[tuple[TensorGroup, list[int]]]]] = {}
     for group in tensors.groups:
         layers = found.setdefault(group.pattern, {})
@@ -54,7 +54,7 @@ def by_name(tensors: TensorTable) -> Names:
     if literals > MOST_LITERALS:
         raise CardError(f"{literals} tensors of experts are alone in their layers",
                         "a card states experts that are alike; this release needs its files")
-    return dict(sorted(names.items()))
+    return {name: dict(sorted(names[name].items())) for name in sorted(names)}
 
 
 def _layers(group: TensorGroup) -> list[tuple[int, list[int]]]:
