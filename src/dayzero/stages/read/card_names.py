@@ -31,8 +31,8 @@ Names = dict[str, dict[int, Stored]]
 
 
 def by_name(tensors: TensorTable) -> Names:
-    """All tensors, sorted by name and layer. Experts of a layer that do not count from 0, or differ, have names of their
-    own. Raises CardError where there are thousands of those."""
+    """All tensors, sorted by name and layer. Experts of a layer that do not count from 0, or differ, have names of
+    their own. Raises CardError where there are thousands of those."""
     found: dict[str, dict[int, list[tuple[TensorGroup, list[int]]]]] = {}
     for group in tensors.groups:
         layers = found.setdefault(group.pattern, {})
