@@ -78,11 +78,12 @@ def _ledgers(release: Release, job: Job) -> tuple[Consumption, Coverage | None]:
 
 
 def _trace(job: Job) -> OpGraph:
-    from dayzero.stages.trace import trace
+    from dayzero.stages.trace import graph_of
 
     release, workload = job.need("read", Release), job.need("target", Target).workload
-    return trace(release, batch=job.options.batch, tokens=job.options.tokens or workload.input_tokens,
-                 context=job.options.context or workload.input_tokens, trust=job.options.trust, progress=job.progress)
+    return graph_of(release, batch=job.options.batch, tokens=job.options.tokens or workload.input_tokens,
+                    context=job.options.context or workload.input_tokens, trust=job.options.trust,
+                    progress=job.progress)
 
 
 def _plan(job: Job) -> Plan:
