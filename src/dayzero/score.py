@@ -15,8 +15,10 @@ from pathlib import Path
 
 import msgspec
 
-from dayzero.data import devices, engine, engines
+from dayzero import score_train as training
+from dayzero.data import engine, engines
 from dayzero.data.allocation import allocation, allocations
+from dayzero.data.devices import known_device
 from dayzero.data.engines import NEUTRAL
 from dayzero.data.precisions import Precision, is_precision, precision, variant
 from dayzero.errors import DayzeroError, NotPossible, UsageError
@@ -31,6 +33,12 @@ from dayzero.schema.store import write_atomic
 
 COLUMNS = ("row", "weights_gib_per_gpu", "kv_cache_tokens", "fits", "reason")
 """Of the predictions of memory."""
+NEEDED = {
+    "memory": ("model", "gpu", "gpu_mem_gib", "tp", "pp", "ep", "dp", "quant", "gpu_memory_utilization",
+               "max_model_len", "notes", "framework", "source"),
+    "train": training.NEEDED,
+}
+"""Columns that a table of points has to have, by kind."""
 GIB = 2**30
 _NOTHING = ("", "nan", "none")
 _STAGES = ("instruct", "base", "chat", "it", "hf", "thinking", "think", "reasoning", "preview", "exp", "dynamic",
@@ -250,14 +258,6 @@ def _device(row: Mapping[str, str]) -> Device | None:
     return msgspec.structs.replace(known or unnamed, memory_bytes=stated)
 
 
-def known_device(text: str) -> Device | None:
-    """The shipped device that a text names however it spells it; of several the one with the longest
-    name."""
-    letters = re.sub(r"[^a-z0-9]", "", text.lower())
-    named = [one for one in devices() if one.name in letters]
-    return max(named, key=lambda one: len(one.name), default=None)
-
-
 def _settings(row: Mapping[str, str]) -> Settings:
     notes = row["notes"]
     share = re.match(r"0?\.\d+|1\.0*\b", row["gpu_memory_utilization"].strip())
@@ -272,7 +272,7 @@ def _settings(row: Mapping[str, str]) -> Settings:
         state_share=float(states[1]) if states else None)
 
 
-def read_points(path: Path) -> list[dict[str, str]]:
+def read_points(path: Path, kind: str = "memory") -> list[dict[str, str]]:
     """The rows of a table. Raises UsageError when it cannot be read or lacks a column."""
     try:
         with path.open(newline="", encoding="utf-8") as file:
@@ -280,20 +280,21 @@ def read_points(path: Path) -> list[dict[str, str]]:
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise UsageError(f"cannot read {path}: {why}", "give a CSV file with a header") from None
-    needed = {"model", "gpu", "gpu_mem_gib", "tp", "pp", "ep", "dp", "quant", "gpu_memory_utilization",
-              "max_model_len", "notes", "framework", "source"}
-    missing = needed - set(rows[0] if rows else {})
+    missing = set(NEEDED[kind]) - set(rows[0] if rows else {})
     if missing:
-        raise UsageError(f"{path} lacks the columns {', '.join(sorted(missing))}", "give a table of memory points")
+        raise UsageError(f"{path} lacks the columns {', '.join(sorted(missing))}", f"give a table of {kind} points")
     return [{key: value or "" for key, value in row.items() if isinstance(key, str)} for row in rows]
 
 
-def score(points: Path, releases: Sequence[Path], out: Path, kind: str) -> list[Prediction]:
+def score(points: Path, releases: Sequence[Path], out: Path, kind: str) -> list[Prediction] | list[training.Trained]:
     """Write the predictions for a table of points, and return them. Raises UsageError, NotPossible."""
-    if kind != "memory":
+    if kind not in NEEDED:
         raise NotPossible(f"points of {kind} are not scored yet", "score memory with --kind memory")
-    made = list(predict_memory(read_points(points), Models(releases)))
-    lines = [COLUMNS, *(one.cells() for one in made)]
+    rows = read_points(points, kind)
+    made: list[Prediction] | list[training.Trained]
+    made = (list(training.predict_training(rows, releases)) if kind == "train" else
+            list(predict_memory(rows, Models(releases))))
+    lines = [training.COLUMNS if kind == "train" else COLUMNS, *(one.cells() for one in made)]
     text = "".join(",".join(_quoted(cell) for cell in line) + "\n" for line in lines)
     write_atomic(out, text.encode())
     return made

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from functools import cache
+
 import msgspec
 
 from dayzero.schema import Device
@@ -22,3 +25,12 @@ def device(name: str) -> Device:
 def devices() -> tuple[Device, ...]:
     """All devices, by name."""
     return tuple(device(name) for name in names("devices"))
+
+
+@cache
+def known_device(text: str) -> Device | None:
+    """The shipped device that a text names however it spells it; of several the one with the longest
+    name."""
+    letters = re.sub(r"[^a-z0-9]", "", text.lower())
+    named = [one for one in devices() if one.name in letters]
+    return max(named, key=lambda one: len(one.name), default=None)

@@ -1,0 +1,282 @@
+"""Predictions for tables of measured training steps: which model a point is about, how it was trained, how long a step
+takes.
+
+Facts that a table has no column for are looked for in the model's name and the notes, as words and as `key=value`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dayzero.data.devices import known_device
+from dayzero.data.published import published, stated_models
+from dayzero.data.training import Generation, generation, grouped_since
+from dayzero.errors import DayzeroError, NotPossible, UsageError
+from dayzero.placement.decoder import plain_decoder
+from dayzero.schema import Cluster, Device, Layout, Link, ModelSpec
+from dayzero.stages.plan.training import Recompute, Setup, Work, seconds, token_flops, work
+from dayzero.stages.plan.training.memory import peak_bytes
+
+COLUMNS = ("row", "step_time_s", "step_time_low_s", "step_time_high_s", "tflops_per_gpu", "tokens_per_sec_per_gpu",
+           "peak_mem_gib", "fits", "reason")
+"""Of the predictions of training."""
+NEEDED = ("source", "model", "gpu", "num_gpus", "tp", "pp", "ep", "dp", "mbs", "gbs", "seq", "precision", "notes")
+"""Columns that a table of training points has to have; vp, cp and others are read where they are there."""
+GIB = 2**30
+WITHIN = 1.645
+"""Standard deviations either way that hold nine tenths."""
+_SCHEMES = (("nvfp4", "nvfp4"), ("mxfp8", "mxfp8"), ("fp8-mx", "mxfp8"), ("fp8", "fp8"), ("fp16", "f16"),
+            ("bf16", "bf16"))
+_FACTS = {"hidden": r"\bh(?:idden(?:_size)?)?[ =:]*(\d+)\b", "layers": r"\bL(?:ayers)?[ =:]*(\d+)\b",
+          "heads": r"\b(?:a|heads)[ =:]*(\d+)\b", "vocab": r"\bvocab(?:_size)?[ =:]*(\d+)\b"}
+_RECOMPUTE = re.compile(r"recompute=([\w+]+)|\b(full|selective) (?:AC\b|recompute|activation)", re.IGNORECASE)
+_CORE = ("attn_only", "core_attn", "selective")
+_SHARED = re.compile(r"\bFSDP ?\d*(?:=(\d+))?", re.IGNORECASE)
+_ZERO = re.compile(r"\bZeRO-?([0-3])\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Point:
+    """A row that says enough."""
+
+    row: int
+    """Data row of the table, from 0."""
+    model: ModelSpec
+    """What was trained."""
+    setup: Setup
+    """How."""
+    cluster: Cluster
+    """On what."""
+    drafts: int
+    """Layers of multi-token prediction that were trained along."""
+
+    @property
+    def generation(self) -> Generation:
+        """What the devices reach."""
+        return generation(self.cluster.device.arch)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What is predicted of one point."""
+
+    row: int
+    """Data row of the table, from 0."""
+    step: float | None = None
+    """Seconds of a step."""
+    low: float | None = None
+    """Nine tenths of steps should take more than this and less than `high`."""
+    high: float | None = None
+    """See `low`."""
+    tflops: float | None = None
+    """Model operations of a device, 1e12 a second."""
+    rate: float | None = None
+    """Tokens a second of a device."""
+    peak: float | None = None
+    """GiB on the fullest device."""
+    fits: bool | None = None
+    """Whether that is less than the device has; None with a reason: there is no prediction."""
+    reason: str = ""
+    """Why there is no prediction."""
+
+    def cells(self) -> tuple[str, ...]:
+        """In the order of COLUMNS."""
+        numbers = (self.step, self.low, self.high, self.tflops, self.rate, self.peak)
+        return (str(self.row), *("" if one is None else f"{one:.6g}" for one in numbers),
+                "" if self.fits is None else str(self.fits).lower(), self.reason)
+
+
+class Trainable:
+    """Models by the names that tables of training use: published releases, sizes that notes state, known sizes."""
+
+    def __init__(self, folders: Sequence[Path]) -> None:
+        """Raises UsageError for a folder that is not there."""
+        self._paths: dict[str, Path] = {}
+        for folder in folders:
+            if not folder.is_dir():
+                raise UsageError(f"{folder} is not a folder of releases", "give the one that holds org__name folders")
+            for path in sorted(folder.iterdir()):
+                if path.is_dir():
+                    self._paths.setdefault(squashed(path.name.split("__", 1)[-1]), path)
+        self._read: dict[Path, tuple[ModelSpec, int]] = {}
+
+    def find(self, row: Mapping[str, str]) -> tuple[ModelSpec, int]:
+        """(the model of a row, its layers of multi-token prediction). Raises NotPossible when nothing says what it
+        is."""
+        facts = stated_facts(f"{row['model']} {row['notes']}")
+        if {"hidden", "layers", "heads"} <= facts.keys():
+            return plain_decoder(row["model"], **facts), 0
+        name = squashed(re.sub(r"\(.*?\)", "", row["model"]))
+        if name in stated_models():
+            return plain_decoder(row["model"], **stated_models()[name]), 0
+        known = {**{squashed(path.stem): path for path in published()}, **self._paths}
+        told = {name: distance for name, distance in ((key, far(row["model"], key)) for key in known)
+                if distance is not None}
+        if not told:
+            raise NotPossible(f"no release of {row['model']}", "")
+        return self._model(known[min(told, key=lambda key: told[key])])
+
+    def _model(self, path: Path) -> tuple[ModelSpec, int]:
+        from dayzero.stages.read import read
+
+        if path not in self._read:
+            release = read(str(path), metadata_only=True)
+            config = release.config
+            text = config.get("text_config", config)
+            drafts = text.get("num_nextn_predict_layers", 0) if isinstance(text, dict) else 0
+            self._read[path] = release.model, drafts if isinstance(drafts, int) else 0
+        return self._read[path]
+
+
+def squashed(name: str) -> str:
+    """A name in small letters, with `-` for all that is no letter, digit or dot."""
+    return re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-")
+
+
+def far(name: str, squashed_release: str) -> int | None:
+    """How much a release's name has beside the words and numbers of `name`, in their order; a number that goes on after
+    a dot counts ten. None: it lacks one of them."""
+    at = beside = 0
+    for word in re.findall(r"[a-z]+|\d+(?:\.\d+)?", re.sub(r"\(.*?\)", "", name.lower())):
+        pattern = rf"(?<!\d){re.escape(word)}(?!\d)" if word[-1].isdigit() else "-?".join(word)
+        found = re.compile(pattern).search(squashed_release, at)
+        if not found:
+            return None
+        beside, at = beside + found.start() - at, found.end()
+        if word[-1].isdigit() and squashed_release[at : at + 1] == ".":
+            beside += 10
+    return beside + len(squashed_release) - at
+
+
+def stated_facts(text: str) -> dict[str, int]:
+    """Sizes of a decoder that a text states: `h1024 L24 a16`, `hidden=1024, layers=24, heads=16, vocab=51200`."""
+    found = {name: re.search(pattern, text) for name, pattern in _FACTS.items()}
+    return {name: int(match[1]) for name, match in found.items() if match}
+
+
+def number(row: Mapping[str, str], key: str) -> int | None:
+    """The whole number in a cell; None: it is blank. Raises NotPossible for what is none."""
+    cell = (row.get(key) or "").strip().lower()
+    if cell in ("", "nan", "none"):
+        return None
+    try:
+        value = float(cell)
+    except ValueError:
+        raise NotPossible(f"{key} is not a number: {cell[:40]}", "") from None
+    if not 0 < value < 2**40 or value != int(value):
+        raise NotPossible(f"{key} is not a sensible number: {cell[:40]}", "")
+    return int(value)
+
+
+def needed(row: Mapping[str, str], key: str) -> int:
+    """The whole number in a cell. Raises NotPossible when there is none."""
+    value = number(row, key)
+    if value is None:
+        raise NotPossible(f"{key} is not stated", "")
+    return value
+
+
+def point(index: int, row: Mapping[str, str], models: Trainable) -> Point:
+    """What a row says. Raises NotPossible, or LayoutError for degrees that do not go together."""
+    device = known_device(row["gpu"])
+    if device is None:
+        raise NotPossible(f"the device is not known: {row['gpu'] or 'not stated'}", "")
+    model, drafts = models.find(row)
+    setup = stated_setup(row)
+    if not setup.drafts or setup.frozen:
+        drafts = 0
+    return Point(index, model, setup, cluster_of(device, setup.layout.world_size), drafts)
+
+
+def stated_setup(row: Mapping[str, str]) -> Setup:
+    """How a row was trained. Raises NotPossible for what is not stated and nothing can stand for."""
+    told = f"{row['source']} {row['model']} {row['notes']}"
+    scheme = next((scheme for word, scheme in _SCHEMES if word in row["precision"].lower()), "")
+    sequence, local = needed(row, "seq"), needed(row, "mbs")
+    if not scheme:
+        raise NotPossible("precision is not stated", "")
+        layout = stated_layout(row)
+    layout, micro = stated_layout(row), 1 if "local batch" in row["notes"] else local
+    batch = number(row, "gbs") or local * layout.dp // layout.cp
+    old = scheme == "f16"
+    chunks = number(row, "vp") or (2 if "interleaved" in told.lower() else 1)
+    return Setup(
+        layout=layout, sequence=sequence, micro_batch=micro, global_batch=batch, scheme=scheme,
+        recompute=stated_recompute(told), zero=stated_zero(told, old), virtual=chunks if layout.pp > 1 else 1,
+        schedule="zero-bubble" if re.search(r"dualpipe|zero[- ]?bubble", told, re.IGNORECASE) else "1f1b",
+        sequence_parallel=not old or "sequence parallel" in told.lower(), fused_attention=not old,
+        frozen=bool(re.search(r"\blora\b", told, re.IGNORECASE)),
+        grouped=stated_date(told) >= grouped_since(),
+        drafts=not re.search(r"w/o mtp|no mtp", told, re.IGNORECASE))
+
+
+def stated_layout(row: Mapping[str, str]) -> Layout:
+    """The degrees; dp, where it is blank, from the devices; tables count cp beside dp."""
+    tp, pp, ep, cp = (number(row, key) or 1 for key in ("tp", "pp", "ep", "cp"))
+    devices_used, replicas = number(row, "num_gpus"), number(row, "dp")
+    if replicas is None:
+        if devices_used is None:
+            raise NotPossible("neither dp nor the number of devices is stated", "")
+        replicas = devices_used // (tp * pp * cp)
+    return Layout(tp=tp, pp=pp, ep=ep, dp=replicas * cp, cp=cp)
+
+
+def stated_recompute(told: str) -> Recompute:
+    """What a text says is computed again; nothing, if it says nothing."""
+    found = _RECOMPUTE.search(told)
+    word = (found[1] or found[2]).lower() if found else "none"
+    return "full" if word == "full" else "selective" if word in _CORE else "none"
+
+
+def stated_date(told: str) -> str:
+    """Year and month of the software that a text names in brackets, `[26.06 ...`; of none the newest."""
+    found = re.search(r"\[(\d\d\.\d\d)\b", told)
+    return found[1] if found else "99"
+
+
+def stated_zero(told: str, old: bool) -> int:
+    """What replicas share: as stated, else optimiser states; with f16, from before that was usual, nothing."""
+    shared, zero = _SHARED.search(told), _ZERO.search(told)
+    if zero:
+        return int(zero[1])
+    if shared and shared[1] not in ("0", "1"):
+        return 3
+    return 0 if old else 1
+
+
+def cluster_of(device: Device, world: int) -> Cluster:
+    """So many devices in nodes as large as their fastest link allows and divides them, joined by the network of their
+    generation."""
+    most = max((link.devices for link in device.links), default=1) or world
+    node = max(size for size in range(1, min(most, world) + 1) if world % size == 0)
+    known = generation(device.arch)
+    network = Link(name="network", devices=0, bandwidth=known.network, latency=1e-5, source=known.source)
+    return Cluster(device=device, devices_per_node=node, nodes=world // node, memory_utilization=1.0, network=network)
+
+
+def predicted(one: Point, made: Work | None = None) -> Trained:
+    """Time, rate and memory of a point."""
+    known = one.generation
+    made = made or work(one.model, one.setup, one.cluster, drafts=one.drafts)
+    step = seconds(made, one.setup, known.reached).seconds
+    rate = one.setup.tokens / step / one.setup.layout.world_size
+    flops = token_flops(one.model, one.setup.sequence, drafts=one.drafts, frozen=one.setup.frozen)
+    peak = max(sum(causes.values()) for causes in peak_bytes(one.model, one.setup, one.cluster, one.drafts))
+    wide = 2.718281828 ** (WITHIN * known.spread)
+    return Trained(row=one.row, step=step, low=step / wide, high=step * wide, tflops=rate * flops / 1e12, rate=rate,
+                   peak=peak / GIB, fits=peak <= one.cluster.device.memory_bytes)
+
+
+def predict_training(rows: Sequence[Mapping[str, str]], folders: Sequence[Path]) -> Iterator[Trained]:
+    """One prediction for each row, in order. Raises UsageError for a folder that is not there."""
+    models = Trainable(folders)
+    for index, row in enumerate(rows):
+        try:
+            yield predicted(point(index, row, models))
+        except NotPossible as none:
+            yield Trained(row=index, reason=none.reason)
+        except DayzeroError as error:
+            yield Trained(row=index, reason=error.message)
