@@ -11,7 +11,7 @@ from dayzero.text import one_line
 
 LIBRARY_ERRORS = (
     RuntimeError, ValueError, TypeError, AttributeError, LookupError, ArithmeticError, ImportError, AssertionError,
-    StrictDataclassError,
+    NameError, StrictDataclassError,
 )  # fmt: skip
 """What the library raises on input that it was not written for. Errors of the system are not among them."""
 AUTO_CLASSES = ("AutoModelForCausalLM", "AutoModelForImageTextToText")

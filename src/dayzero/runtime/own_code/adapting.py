@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import sys
@@ -10,27 +11,25 @@ from typing import Any
 
 
 def adapt(package: str) -> tuple[str, ...]:
-    """Adapt the model classes of all modules of the package that are loaded. Returns what was done, once each: nothing
+    """Adapt the model and config classes of all modules of the package that are loaded. Returns what was done, once each: nothing
     with a library that takes them as they are."""
-    from transformers import PreTrainedModel
+    from transformers import PreTrainedConfig, PreTrainedModel
 
     if not hasattr(PreTrainedModel, "get_expanded_tied_weights_keys"):
         return ()
     done: dict[str, None] = {}
-    for kind in _models(package):
-        for change in (_tied, _ties):
+    for base, change in ((PreTrainedModel, _tied), (PreTrainedModel, _ties), (PreTrainedConfig, _scaled)):
+        for kind in _classes(package, base):
             if text := change(kind):
                 done[text] = None
     return tuple(done)
 
 
-def _models(package: str) -> Iterator[type]:
-    from transformers import PreTrainedModel
-
+def _classes(package: str, base: type) -> Iterator[type]:
     for name, module in list(sys.modules.items()):
         if name.startswith(f"{package}."):
             yield from (value for value in vars(module).values() if isinstance(value, type)
-                        and issubclass(value, PreTrainedModel) and value.__module__ == name)
+                        and issubclass(value, base) and value.__module__ == name)
 
 
 def _tied(kind: type) -> str:
@@ -81,3 +80,22 @@ def _called_with(method: Callable[..., Any], taken: set[str]) -> Callable[..., A
         return method(self, **{name: value for name, value in arguments.items() if name in taken})
 
     return tie_weights
+
+
+def _scaled(kind: type) -> str:
+    """A config keeps the scaling of rotary positions as it is stated: None, or without what the library puts into it.
+    Its code may ask whether there is one, and for a `type`."""
+    plain = getattr(kind, "rope_scaling", None)
+    if not isinstance(plain, property) or plain.fset is None or plain.fget is None:
+        return ""
+    get, put = plain.fget, plain.fset
+
+    def stated(self: Any) -> Any:
+        return vars(self)["rope_scaling"] if "rope_scaling" in vars(self) else get(self)
+
+    def state(self: Any, value: Any) -> None:
+        vars(self)["rope_scaling"] = value
+        put(self, copy.deepcopy(value))
+
+    kind.rope_scaling = property(stated, state)  # type: ignore[attr-defined]
+    return f"{kind.__name__}.rope_scaling: as the config states it; since version 5 it is rope_parameters"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dayzero.schema import Release
+from dayzero.text import printable
 
 CONFIG = "AutoConfig"
 MODELS = ("AutoModelForCausalLM", "AutoModelForImageTextToText", "AutoModelForVision2Seq", "AutoModelForMultimodalLM",
@@ -37,6 +38,13 @@ def entries(release: Release) -> Entries | None:
     config = named.get(CONFIG, "")
     files = [_file(release.root, name) for name in (model, config) if name]
     return Entries(config, model) if model and all(path.is_file() for path in files) else None
+
+
+def named(release: Release) -> str:
+    """The class that the auto_map names for a whole model, as it is stated there; empty: none."""
+    table = release.config.get("auto_map")
+    stated = (table.get(key) for key in MODELS) if isinstance(table, Mapping) else ()
+    return next((printable(str(value)) for value in stated if value), "")
 
 
 def file_of(module: str) -> str:

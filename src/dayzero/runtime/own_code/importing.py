@@ -18,6 +18,7 @@ from dayzero.runtime import stand_ins
 from dayzero.runtime.library import LIBRARY_ERRORS, cause
 from dayzero.schema import Release
 
+from . import absent
 from .adapting import adapt
 from .entries import PACKAGE, Entries
 from .supplying import supply
@@ -40,13 +41,15 @@ def load(release: Release, named: Entries) -> Loaded:
     stand_ins.install()
     supplied = supply(_sources(root))
     package = _package(root)
+    finder = absent.install(package, root)
     try:
         config = _class(package, named.config) if named.config else None
         model = _class(package, named.model)
-    except (*LIBRARY_ERRORS, SyntaxError) as error:
+    except (*LIBRARY_ERRORS, OSError, SyntaxError) as error:
         raise NotPossible(f"the code of {release.name} cannot be imported: {cause(error)} ({place(error, root)})",
                           "install what it needs, in the version that it was written for") from error
-    return Loaded(config, model, (*supplied, *adapt(package)))
+    lacking = (f"{name}: not installed; what the code makes with it is left out" for name in finder.absent)
+    return Loaded(config, model, (*supplied, *lacking, *adapt(package)))
 
 
 def place(error: BaseException, root: Path) -> str:

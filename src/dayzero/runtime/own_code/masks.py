@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -45,6 +46,13 @@ class _Earlier:
 
 
 def _cache(cache: Any, positions: Any) -> Any:
+    if cache is None or positions is None or not _by_positions(cache):
+        return cache
+    return _Earlier(cache, positions)
+
+
+def _by_positions(cache: Any) -> bool:
+    """Whether a cache is not the library's, or has a method of its own that takes positions."""
     from transformers import Cache
 
-    return cache if cache is None or isinstance(cache, Cache) or positions is None else _Earlier(cache, positions)
+    return not isinstance(cache, Cache) or "cache_position" in inspect.signature(cache.get_mask_sizes).parameters

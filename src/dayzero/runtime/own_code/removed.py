@@ -5,6 +5,7 @@ Which name gets which is in data/supplied.toml. Only called from shipped code, i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -110,3 +111,67 @@ def to_legacy_cache(self: Any) -> tuple[tuple[torch.Tensor, torch.Tensor], ...]:
 def use_return_dict(self: Any) -> bool:
     """Whether results are named."""
     return bool(self.return_dict)
+
+
+def get_max_length(self: Any) -> int | None:
+    """The most tokens that a cache can hold; None where there is no limit."""
+    most = self.get_max_cache_shape()
+    return most if most is not None and most > 0 else None
+
+
+def get_head_mask(self: Any, head_mask: torch.Tensor | None, num_hidden_layers: int,
+                  is_attention_chunked: bool = False) -> Any:
+    """What the probabilities of each layer are multiplied with: None, or [layers, batch, heads, 1, 1]."""
+    if head_mask is None:
+        return [None] * num_hidden_layers
+    mask = head_mask if head_mask.dim() > 1 else head_mask.expand(num_hidden_layers, -1)
+    mask = mask[:, None, :, None, None].to(self.dtype)
+    return mask.unsqueeze(-1) if is_attention_chunked else mask
+
+
+def invert_attention_mask(self: Any, encoder_attention_mask: torch.Tensor) -> torch.Tensor:
+    """What is added to scores [batch, 1, 1 or queries, keys]; the mask [batch, (queries,) keys] is 0 for padding."""
+    mask = encoder_attention_mask
+    return _added((mask[:, None] if mask.dim() == 3 else mask[:, None, None]).to(torch.bool), self.dtype)
+
+
+def padding(mask: torch.Tensor, tgt_length: int | None = None) -> torch.Tensor:
+    """Where there is padding [batch, 1, `tgt_length` or all, all]; `mask` [batch, all] is 0 there."""
+    batch, source = mask.shape
+    return ~mask.to(torch.bool)[:, None, None, :].expand(batch, 1, tgt_length or source, source)
+
+
+def future(input_ids_shape: Any, device: Any, past_key_values_length: int) -> torch.Tensor:
+    """Where a token may not look [batch, 1, new, past + new]; `input_ids_shape` is (batch, new)."""
+    batch, new = input_ids_shape
+    here = torch.arange(past_key_values_length, past_key_values_length + new, device=device)[:, None]
+    there = torch.arange(past_key_values_length + new, device=device)[None]
+    return (there > here)[None, None].expand(batch, 1, new, past_key_values_length + new)
+
+
+def triangle(input_ids_shape: Any, dtype: torch.dtype, device: Any = None, past_key_values_length: int = 0
+             ) -> torch.Tensor:
+    """What is added to scores [batch, 1, new, past + new]; `input_ids_shape` is (batch, new)."""
+    return _added(~future(input_ids_shape, device, past_key_values_length), dtype)
+
+
+class _OfCache:
+    """What a cache had beside its layers. A class with an `update` of its own keeps it itself: it gets an empty one."""
+
+    def __init__(self, name: str, empty: Callable[[], Any], of: Callable[[Any], Any]) -> None:
+        self._name, self._empty, self._of = name, empty, of
+
+    def __get__(self, cache: Any, owner: Any = None) -> Any:
+        from transformers import Cache
+
+        if cache is None:
+            return self
+        own = next(base for base in type(cache).__mro__ if "update" in vars(base))
+        if own.__module__.partition(".")[0] == Cache.__module__.partition(".")[0]:
+            return self._of(cache)
+        return vars(cache).setdefault(self._name, self._empty())
+
+
+key_cache = _OfCache("key_cache", list, lambda cache: [layer.keys for layer in cache.layers])
+value_cache = _OfCache("value_cache", list, lambda cache: [layer.values for layer in cache.layers])
+counted_tokens = _OfCache("_seen_tokens", int, lambda cache: int(cache.get_seq_length()))

@@ -120,10 +120,13 @@ def fused_recurrent_delta_rule(
 
 
 def fused_kda_gate(
-    g: torch.Tensor, A_log: torch.Tensor | None = None, dt_bias: torch.Tensor | None = None,  # noqa: N803
-    lower_bound: float | None = None, output_dtype: torch.dtype = torch.float32,
+    g: torch.Tensor, A_log: torch.Tensor | None = None, dt_bias: torch.Tensor | int | None = None,  # noqa: N803
+    lower_bound: float | None = None, output_dtype: torch.dtype = torch.float32, g_bias: torch.Tensor | None = None,
 ) -> torch.Tensor:  # fmt: skip
-    """Log decay of a delta rule from what a projection gives: [..., H, K]."""
+    """Log decay of a delta rule from what a projection gives: [..., H, K]. Earlier versions took [..., H * K], the size
+    of a head in the place of the bias, and the bias as `g_bias`."""
+    if isinstance(dt_bias, int):
+        g, dt_bias = g.unflatten(-1, (-1, dt_bias)), g_bias
     return impl.linear_attention.gate(g[None] if g.dim() == 3 else g, A_log, dt_bias, lower_bound).view(
         g.shape).to(output_dtype)
 

@@ -49,6 +49,8 @@ class Kernel:
         self.function = function
         self.__name__ = getattr(function, "__name__", "kernel")
         self.__doc__ = getattr(function, "__doc__", None)
+        code = getattr(function, "__code__", None)
+        self.arg_names = list(code.co_varnames[:code.co_argcount]) if code else []
         self._call = f"{getattr(function, '__module__', '?')}:{self.__name__} (a kernel)"
 
     def __getitem__(self, _grid: Any) -> Kernel:

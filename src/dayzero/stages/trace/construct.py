@@ -8,6 +8,8 @@ library's class of the same model_type: it is what was released. Needs torch and
 from __future__ import annotations
 
 import contextlib
+import copy
+import functools
 import gc
 import os
 import warnings
@@ -20,7 +22,7 @@ import torch
 from dayzero.errors import NotPossible
 from dayzero.runtime import environment, own_code
 from dayzero.runtime.library import AUTO_CLASSES, LIBRARY_ERRORS, auto_class, cause
-from dayzero.runtime.meta import meta_autocast, unfilled
+from dayzero.runtime.meta import kept_empty, meta_autocast, parameters_on_meta, unfilled, without_values
 from dayzero.runtime.older import keyword, stated_dtype
 from dayzero.schema import Release
 
@@ -42,9 +44,11 @@ class Built(NamedTuple):
 
 
 @contextlib.contextmanager
-def quiet() -> Iterator[None]:
+def quiet(*, own: bool = False) -> Iterator[None]:
     """No network, no progress bars and no warnings of the libraries while it lasts, and no autocast on the meta device,
-    which has none."""
+    which has none; for a release's `own` code no other accelerator either."""
+    from dayzero.runtime.own_code.devices import only_meta
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import huggingface_hub.constants as hub
@@ -56,7 +60,7 @@ def quiet() -> Iterator[None]:
         logging.disable_progress_bar()
         hub.HF_HUB_OFFLINE, os.environ["HF_HUB_OFFLINE"] = True, "1"
         try:
-            with meta_autocast():
+            with meta_autocast(), only_meta() if own else contextlib.nullcontext():
                 yield
         finally:
             logging.set_verbosity(verbosity)
@@ -104,9 +108,8 @@ def _of_release(release: Release, named: own_code.Entries) -> Built:
     loaded = own_code.load(release, named)
     config_class = loaded.config or _config_class(release)[0]
     try:
-        config = config_class.from_dict(architecture(release.config))
-        with constructing():
-            model = loaded.model._from_config(config, **keyword(_dtype(config, release)))
+        config = _stated(config_class, architecture(release.config))
+        model = _own_model(loaded.model, config, release)
     except LIBRARY_ERRORS as error:
         where = own_code.place(error, Path(release.root or ""))
         raise NotPossible(f"the code of {release.name} cannot build its model with transformers "
@@ -117,10 +120,36 @@ def _of_release(release: Release, named: own_code.Entries) -> Built:
     return Built(model, "; ".join([source, *_notes(release, model)]), loaded.supplied)
 
 
+def _stated(config_class: Any, values: dict[str, Any]) -> Any:
+    """The config, with all that the release states: what its class does not know and the library drops as well."""
+    config = config_class.from_dict(values)
+    for key, value in values.items():
+        if key not in vars(config) and (key == "rope_scaling" or not hasattr(config, key)):
+            vars(config)[key] = value
+    return config
+
+
+def _own_model(model_class: Any, config: Any, release: Release) -> Any:
+    """On the meta device; code that asks for values while it is constructed is given them for all but parameters."""
+    from dayzero.runtime.own_code.devices import staying
+
+    build = functools.partial(model_class._from_config, **keyword(_dtype(config, release)))
+    try:
+        with constructing(), staying():
+            return build(copy.deepcopy(config))
+    except LIBRARY_ERRORS as error:
+        try:
+            with constructing(values=True):
+                model = build(config)
+        except LIBRARY_ERRORS:
+            raise error from None
+    return without_values(model)
+
+
 @contextlib.contextmanager
-def constructing() -> Iterator[None]:
-    """On the meta device; without values for weights, which have none there, and without looking for garbage among
-    hundreds of thousands of modules that are all in use."""
+def constructing(*, values: bool = False) -> Iterator[None]:
+    """On the meta device, or with `values` only parameters; without values for weights, which have none there, and
+    without looking for garbage among hundreds of thousands of modules that are all in use."""
     names = [name for name in vars(torch.nn.init) if name.endswith("_") and not name.startswith("_")]
     plain = {name: getattr(torch.nn.init, name) for name in names}
     collecting = gc.isenabled()
@@ -128,7 +157,7 @@ def constructing() -> Iterator[None]:
     for name in names:
         setattr(torch.nn.init, name, lambda tensor, *_args, **_kwargs: tensor)
     try:
-        with torch.device("meta"), unfilled():
+        with parameters_on_meta() if values else torch.device("meta"), unfilled(), kept_empty():
             yield
     finally:
         for name, function in plain.items():
@@ -178,11 +207,14 @@ def _config_class(release: Release) -> tuple[Any, bool]:
         config_class = getattr(getattr(transformers, name, None), "config_class", None)
         if config_class is not None:
             return config_class, True
-    brings = "auto_map" in release.config or any(file.role == "code" for file in release.files)
+    here, away = own_code.entries(release), own_code.named(release)
     raise NotPossible(
         f"transformers {transformers.__version__} has no class for model_type {model_type!r}"
-        + ("; the release brings its own code, which is not executed" if brings else ""),
-        "--trust-remote-code runs it, without network and confined" if own_code.entries(release)
+        + ("; the release brings its own code, which is not executed" if here else
+           f"; the code that its auto_map names ({away}) is not among its files" if away else
+           "; its code is not named by an auto_map" if any(file.role == "code" for file in release.files) else ""),
+        "--trust-remote-code runs it, without network and confined" if here
+        else "put that repository's files into the folder" if away
         else "trace it with a transformers that supports it natively")
 
 

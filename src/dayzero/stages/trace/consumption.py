@@ -68,7 +68,7 @@ def ledgers(release: Release, *, trust: Limits | None = None, own: bool = False,
 def _consumed(release: Release, own: bool) -> tuple[Consumption, Built]:
     from . import construct
 
-    with construct.quiet(), recording(Path(release.root) if own and release.root else None) as reads:
+    with construct.quiet(own=own), recording(Path(release.root) if own and release.root else None) as reads:
         built = construct.build(release, own=own)
         incomplete = _forward(release, built.model)
         found = Consumption(source=built.source.partition(";")[0], reads=_by_key(reads, built.model),

@@ -1,6 +1,8 @@
 """Several runs of one built model: prefills, and decodes against the cache that a prefill left. Needs torch and
 transformers.
 
+What runs is the part that generates text, where the whole takes more than token ids.
+
 When a run fails or contradicts itself while modules are left out, it is made again in full. When the first one fails
 even so, it is made with a mask of sequences without padding: code that makes such a mask for itself may ask positions
 how long it is, which have no values. What fails then is the model's.
@@ -8,6 +10,8 @@ how long it is, which have no values. What fails then is the model's.
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 from collections import Counter
 from typing import Any
 
@@ -15,7 +19,9 @@ import torch
 
 from dayzero.data.operators import operators
 from dayzero.runtime.library import LIBRARY_ERRORS
+from dayzero.runtime.stand_ins import MissingStandIn
 from dayzero.schema import ModelSpec
+from dayzero.schema.graph import StandIn
 
 from . import capture
 from .captured import Captured
@@ -30,6 +36,8 @@ class Runs:
     def __init__(self, model: torch.nn.Module, spec: ModelSpec, *, repeats: bool = True) -> None:
         """`repeats` False: no module is left out, whatever is known of others."""
         self._model = model
+        self.part, self._entry = text_part(model)
+        """The part that runs; empty: the whole."""
         self._routed = max(((kind.experts, kind.top_k) for kind in spec.feed_forwards.values()), default=(0, 0))
         self._caches: dict[tuple[int, int], Any] = {}
         self.recorder = self._recorder(repeats)
@@ -38,6 +46,7 @@ class Runs:
         self.masked = False
         """Whether the model is given a mask."""
         self._sites: Counter[Site] = Counter()
+        self._stand_ins: Counter[tuple[str, str]] = Counter()
         self._missing: dict[str, None] = {}
 
     def run(self, step: Step, *, requested: bool = True) -> Captured:
@@ -46,7 +55,7 @@ class Runs:
         try:
             captured = self._made(step)
         except LIBRARY_ERRORS as error:
-            if self._ran:
+            if isinstance(error, MissingStandIn) or self.masked or not (requested and (self._ran is False or step.phase == "decode")):
                 raise
             failed, self.masked = self.recorder, True
             self._again(repeats=True)
@@ -58,6 +67,7 @@ class Runs:
         self._ran = True
         if requested:
             self._sites.update(self.recorder.sites(captured))
+            self._stand_ins.update(self.recorder.stand_ins(captured))
             self._missing.update(dict.fromkeys(self.recorder.missing()))
         return captured
 
@@ -65,9 +75,18 @@ class Runs:
         """Places that asked for a value in the requested steps, and how often."""
         return dict(self._sites)
 
+    def stand_ins(self) -> tuple[StandIn, ...]:
+        """What took the place of kernel libraries in the requested steps, in the order of the first calls."""
+        return tuple(StandIn(call=call, op=op, times=times) for (call, op), times in self._stand_ins.items())
+
     def missing(self) -> tuple[str, ...]:
         """What could not be traced in the requested steps."""
         return tuple(self._missing)
+
+    def notes(self) -> tuple[str, ...]:
+        """What people should know of how it was run."""
+        part = (f"its {self.part}, as the whole cannot be called with token ids alone",) if self.part else ()
+        return (*part, "given a mask, which it fails without") if self.masked else part
 
     def give_up(self, step: Step, error: BaseException) -> None:
         """Record that a requested step is missing."""
@@ -84,31 +103,55 @@ class Runs:
         """With what is known of others, else in full."""
         try:
             return self._run(step)
-        except (InconsistentError, *LIBRARY_ERRORS):
-            if self._full:
+        except (InconsistentError, *LIBRARY_ERRORS) as error:
+            if self._full or isinstance(error, MissingStandIn):
                 raise
             self._again(repeats=False)
             return self._run(step)
 
     def _prefill(self, batch: int, tokens: int) -> Any:
         inputs = {"attention_mask": capture.whole_mask(batch, tokens)} if self.masked else {}
-        return capture.prefill(self._model, batch, tokens, **inputs)
+        return capture.prefill(self._entry, batch, tokens, **inputs)
 
     def _decode(self, batch: int, context: int, cache: Any) -> Any:
         inputs = {"attention_mask": capture.whole_mask(batch, context + 1)} if self.masked else {}
-        return capture.decode(self._model, batch, cache, **inputs)
+        return capture.decode(self._entry, batch, cache, **inputs)
 
     def _run(self, step: Step) -> Captured:
         if step.phase == "prefill":
             out, captured = self.recorder.run(step, lambda: self._prefill(step.batch, step.tokens))
-            self._caches = {(step.batch, step.tokens): out.past_key_values}
+            self._caches = {(step.batch, step.tokens): capture.cache_of(out)}
             return captured
         cache = self._caches.pop((step.batch, step.context), None)
         if cache is None:
             before = Step("prefill", step.batch, step.context)
-            cache = self.recorder.run(before, lambda: self._prefill(step.batch, step.context),
-                                      record=False)[0].past_key_values
+            cache = capture.cache_of(self.recorder.run(before, lambda: self._prefill(step.batch, step.context),
+                                                       record=False)[0])
         return self.recorder.run(step, lambda: self._decode(step.batch, step.context, cache))[1]
+
+
+def text_part(model: torch.nn.Module) -> tuple[str, torch.nn.Module]:
+    """Path and module of what generates text: the model itself, or a part of it that has a head where the whole cannot
+    be called with token ids alone."""
+    from transformers import PreTrainedModel
+
+    if not _needs(model):
+        return "", model
+    for path, module in model.named_modules():
+        if path and isinstance(module, PreTrainedModel) and not _needs(module):
+            with contextlib.suppress(*LIBRARY_ERRORS):
+                if module.get_output_embeddings() is not None:
+                    return path, module
+    return "", model
+
+
+def _needs(model: torch.nn.Module) -> bool:
+    """Whether it must be given more than token ids, or does not take them."""
+    parameters = inspect.signature(model.forward).parameters
+    given = "input_ids" in parameters or any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+    return not given or any(
+        each.default is each.empty and each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)
+        for name, each in parameters.items() if name != "input_ids")
 
 
 def capture_all(model: torch.nn.Module, spec: ModelSpec, steps: list[Step]) -> list[Captured]:

@@ -32,7 +32,8 @@ def trace(release: Release, *, batch: int = 1, tokens: int = 64, context: int = 
     a process is of another interpreter, which has another version of the library, whosever the code is.
 
     Raises NotPossible without torch or without a class for the model, UsageError for sizes below one, StageError when
-    the model's code fails in prefill. A decode that fails is recorded in `missing`, and its phase is left out.
+    the model's code fails in prefill. A decode that fails is recorded in `missing`, and its phase is left out; so is
+    what a kernel library would have to do that has no stand-in, and both phases when prefill needs it.
     """
     for name, size in (("batch", batch), ("tokens", tokens), ("context", context)):
         if size < 1:
@@ -51,13 +52,11 @@ def trace(release: Release, *, batch: int = 1, tokens: int = 64, context: int = 
     from .runs import Runs
 
     start = time.perf_counter()
-    with construct.quiet():
+    with construct.quiet(own=own):
         built = construct.build(release, own=own)
         model, runs = built.model, Runs(built.model, release.model)
         with stand_ins.fallbacks(model):
-            stand_ins.forget()
             captured = _run(runs, [Step("prefill", batch, tokens), Step("decode", batch, 1, context)], progress)
-            called = stand_ins.called()
             progress.update("finding what holds for any workload", 3, 4)
             operations = _operations(runs, captured, release)
         tree = layers.Tree(model, runs.recorder.signatures)
@@ -66,24 +65,29 @@ def trace(release: Release, *, batch: int = 1, tokens: int = 64, context: int = 
         parameters=construct.parameters(model), phases={run.phase: rows.totals(run, calls) for run in captured},
         operators=calls, modules=tree.nodes, control_flow=branches.merged(runs.sites(), branches.seen(model)),
         missing=runs.missing(), layer_kinds=layers.layer_kinds(model, release.model, captured),
-        source=built.source + ("; given a mask, which it fails without" if runs.masked else ""),
-        operations=operations, supplied=built.supplied, stand_ins=called,
+        source=built.source + "".join(f"; {note}" for note in runs.notes()),
+        operations=operations, supplied=built.supplied, stand_ins=runs.stand_ins(),
         seconds=round(time.perf_counter() - start, 3))
 
 
 def _run(runs: Runs, steps: list[Step], progress: Progress) -> list[Captured]:
-    """The requested steps; the first must succeed."""
+    """The requested steps. The first must succeed, unless it calls what has no stand-in: then there are none, as the
+    others need its cache."""
+    from dayzero.runtime.stand_ins import MissingStandIn
+
     captured: list[Captured] = []
     for step in steps:
         progress.update(f"tracing {step.phase}", len(captured) + 1, len(steps) + 2)
         try:
             captured.append(runs.run(step))
         except LIBRARY_ERRORS as error:
-            if not captured:
+            if not captured and not isinstance(error, MissingStandIn):
                 raise StageError(f"prefill cannot be traced: {runs.recorder.describe(error)}",
                                  "the model may need more than token ids, or its code has a fault",
                                  log=str(error)) from error
             runs.give_up(step, error)
+            if not captured:
+                break
     return captured
 
 

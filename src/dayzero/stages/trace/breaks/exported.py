@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dayzero.errors import NotPossible
 from dayzero.graphs import layer_list
 from dayzero.progress import SILENT, Progress
+from dayzero.runtime.own_code import file_of
 from dayzero.schema import Noun, OpGraph, Release, from_json
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def _built_and_exported(request: ExportRequest, progress: Progress) -> Exported:
     from dayzero.stages.trace import construct
 
     progress.update("building the model for an export", 0)
-    with construct.quiet():
+    with construct.quiet(own=request.own):
         model = construct.build(request.release, own=request.own).model
         if request.path is not None:
             listed: Any = model.get_submodule(request.path)
@@ -128,6 +129,6 @@ def _place(error: BaseException) -> str:
     while trace is not None:
         name = trace.tb_frame.f_globals.get("__name__", "?")
         if name.partition(".")[0] not in _OURS:
-            found = f"{name.replace('.', '/')}.py:{trace.tb_lineno}"
+            found = f"{file_of(name)}:{trace.tb_lineno}"
         trace = trace.tb_next
     return found
