@@ -100,7 +100,8 @@ def experts(work: Sequence[Call], bases: Sequence[str], around: Around) -> Read 
               if base in ("experts", "matmul") and len(call.inputs) > 1 and len(call.inputs[1]) == 3]
     block = around.feed_forward
     held = max(stacks, default=block.experts if block else 0)
-    top_k = block.top_k if block and block.top_k else round(down / around.rows)
+    top_k = block.top_k if block and block.top_k else max(1, round(down / around.rows))
+    held = max(held, top_k)  # a config may call a block dense that its code makes of one expert
     axes: dict[str, Axis] = {
         "tokens": product(around.rows), "experts": product(held), "top_k": product(top_k),
         "matrices": product(matrices), "hidden": product(hidden), "width": product(width), "item": around.item,
