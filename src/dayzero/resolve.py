@@ -61,6 +61,8 @@ def resolve_target(path: Path, *, measured: Callable[[int], Device] | None = Non
         workload=Workload(
             kind=workload.kind, input_tokens=workload.input_tokens, output_tokens=workload.output_tokens,
             concurrency=workload.concurrency, max_batched_tokens=workload.max_batched_tokens,
+            global_batch=workload.global_batch or 0, scheme=workload.scheme,
+            total_tokens=workload.total_tokens or 0,
             source="target file" if request.workload else DEFAULT_WORKLOAD),
         layouts=_layouts(request), partial=request.release.partial, waivers=_waivers(path, request.waivers))
 
@@ -69,8 +71,8 @@ def check_target(path: Path) -> TargetRequest:
     """What a file asks for, once everything is right that can be told without measuring. Raises as resolve_target."""
     request = _parse(path)
     _stated(path, request.cluster)
-    if request.workload and request.workload.kind == "train":
-        raise TargetError(f"{path}: training cannot be planned yet", 'set kind = "serve" in [workload]')
+    if request.workload and request.workload.kind == "train" and not request.workload.global_batch:
+        raise TargetError(f"{path}: the batch of a training step is not stated", "add global_batch to [workload]")
     resolve_engine(request.engine, path.parent)
     _layouts(request)
     _waivers(path, request.waivers)

@@ -209,6 +209,7 @@ def stated_setup(row: Mapping[str, str]) -> Setup:
         schedule="zero-bubble" if re.search(r"dualpipe|zero[- ]?bubble", told, re.IGNORECASE) else "1f1b",
         sequence_parallel=not old or "sequence parallel" in told.lower(), fused_attention=not old,
         frozen=bool(re.search(r"\blora\b", told, re.IGNORECASE)),
+        gradient_bytes=4 if re.search(r"grad\w*[ _=]*(?:in[ _])?fp32", told, re.IGNORECASE) else 2,
         grouped=stated_date(told) >= grouped_since(),
         drafts=not re.search(r"w/o mtp|no mtp", told, re.IGNORECASE))
 

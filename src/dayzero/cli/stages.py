@@ -169,7 +169,7 @@ def plan(
     job = advanced(release, target, runs, options_of(top=top), upto="plan", force=force)
     found = made(job, "plan", Plan)
     show(lambda: to_contract(found), lambda: overview(found), as_json)
-    finish(found.best is None)
+    finish(found.best is None and not any(one.fits for one in found.training))
 
 
 @app.command()

@@ -5,7 +5,7 @@ from .bundle import Bundle
 from .finding import Finding, Findings, Waived
 from .graph import ControlFlow, LayerKind, ModuleNode, OpCall, Operation, OpGraph, Phase, StandIn
 from .hardware import Cluster, Device, Link
-from .plan import Candidate, Estimate, Layout, Plan, Rejected
+from .plan import Candidate, Estimate, Layout, Plan, Rejected, Trained
 from .record import LayoutRun, Output, RankRecord, RunRecord
 from .release import (
     Attention,
@@ -31,5 +31,6 @@ __all__ = [
     "Output",
     "Phase", "Plan", "RankRecord", "Rejected", "Release", "Request", "Results", "Rope", "RunRecord",
     "StageResult", "StandIn", "Target", "TargetRequest",
-    "TensorGroup", "TensorTable", "Verdict", "Waived", "WeightFamily", "Workload", "digest", "from_json", "to_json",
+    "TensorGroup", "TensorTable", "Trained", "Verdict", "Waived", "WeightFamily", "Workload", "digest", "from_json",
+    "to_json",
 ]  # fmt: skip

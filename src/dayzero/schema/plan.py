@@ -152,6 +152,57 @@ class Candidate(Noun, frozen=True, kw_only=True):
         return sum(self.bytes_per_device.values())
 
 
+class Trained(Noun, frozen=True, kw_only=True):
+    """One legal layout for training: the fastest way to train with it that fits, or else the one that needs least."""
+
+    layout: Layout
+    """The degrees; cp of the dp ranks share one sequence."""
+    fits: bool
+    """Whether every device has room."""
+    stages: tuple[tuple[int, int], ...]
+    """For each pipeline stage: first layer and one past the last."""
+    bytes_per_device: dict[str, int]
+    """Bytes on the fullest device by cause: weights, gradients, optimiser, activations, logits, communication,
+    process."""
+    bytes_per_stage: tuple[dict[str, int], ...]
+    """The same for one device of each pipeline stage."""
+    usable_bytes: int
+    """Bytes that one device may use."""
+    micro_batch: int
+    """Sequences of a micro-batch."""
+    micro_batches: int
+    """Micro-batches of a replica in a step."""
+    recompute: str
+    """What backward computes again: none, selective or full."""
+    zero: int
+    """What replicas share: 1 optimiser states, 2 gradients too, 3 weights too."""
+    virtual: int
+    """Chunks of layers that each stage holds; above 1 the pipeline is interleaved."""
+    schedule: str
+    """1f1b or zero-bubble."""
+    step_s: Estimate
+    """Time of a training step."""
+    tokens_per_s: Estimate
+    """Tokens a second of the whole cluster."""
+    mfu: float
+    """Operations that the model asks for, of those that the devices state for the precision."""
+    days: Estimate
+    """Days to the tokens that the workload states, or to a trillion."""
+    bubble: float
+    """Share of the step in which a stage waits for the pipeline."""
+    step_seconds: dict[str, float]
+    """`step_s` by cause."""
+    limits: tuple[str, ...]
+    """What takes most of the time."""
+    explanation: str
+    """Why it ranks where it does."""
+
+    @property
+    def need_bytes(self) -> int:
+        """Bytes on the fullest device."""
+        return sum(self.bytes_per_device.values())
+
+
 class Rejected(Noun, frozen=True, kw_only=True):
     """A layout that does not work, and why."""
 
@@ -178,6 +229,8 @@ class Plan(Noun, frozen=True, kw_only=True):
     """The workload that the figures are for."""
     notes: tuple[str, ...] = ()
     """What the figures leave out."""
+    training: tuple[Trained, ...] = ()
+    """Layouts for training, those that fit first, then by the time of a step; `candidates` is empty then."""
 
     @property
     def best(self) -> Candidate | None:

@@ -209,13 +209,19 @@ class WorkloadRequest(Request, frozen=True, kw_only=True):
     kind: Literal["serve", "train"] = "serve"
     """serve or train."""
     input_tokens: int = 1024
-    """Tokens of a prompt."""
+    """Tokens of a prompt, or of a training sequence."""
     output_tokens: int = 256
     """Tokens generated for each prompt."""
     concurrency: int = 1
     """Sequences that must fit at full length together."""
     max_batched_tokens: int = 8192
     """Most prompt tokens in one prefill step."""
+    global_batch: int | None = None
+    """Sequences of a training step (kind = "train"); required there."""
+    scheme: str = ""
+    """Precision of the matrix products in training, such as fp8; absent: the dtype of the model."""
+    total_tokens: int | None = None
+    """Tokens that are to be trained on; absent: the plan gives days for a trillion."""
 
 
 class Waiver(Request, frozen=True, kw_only=True):

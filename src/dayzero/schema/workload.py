@@ -20,6 +20,12 @@ class Workload(Noun, frozen=True, kw_only=True):
     """Sequences that are served together, over all replicas."""
     max_batched_tokens: int
     """Most prompt tokens that one prefill step takes."""
+    global_batch: int = 0
+    """Sequences of a training step; 0 when serving."""
+    scheme: str = ""
+    """Precision of the matrix products in training, such as fp8; empty: the dtype of the model."""
+    total_tokens: int = 0
+    """Tokens that are to be trained on; 0: not stated."""
     source: str = "target file"
     """Where it was stated: the target file, or the documented default."""
 

@@ -10,8 +10,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from dayzero.schema import Candidate, Estimate, Plan, Rejected
+from dayzero.schema import Candidate, Estimate, Plan, Rejected, Trained
 from dayzero.units import format_bytes, format_seconds
+
+from .training import training_contract, training_table
 
 
 def explained(candidates: list[Candidate], top: int) -> tuple[Candidate, ...]:
@@ -75,13 +77,16 @@ def _rejected_table(rejected: tuple[Rejected, ...]) -> Table:
 
 def overview(plan: Plan, shown: int = 10) -> RenderableType:
     """The plan for a terminal: a sentence, the best candidates, the rejected layouts by reason, the notes."""
-    best = plan.best
+    best: Candidate | Trained | None = next((one for one in plan.training if one.fits), plan.best)
     verdict = f"{best.layout.text}: {best.explanation}" if best else "Nothing fits on this target."
-    if not best and plan.candidates:
-        verdict += f" Nearest is {plan.candidates[0].layout.text}. {plan.candidates[0].explanation}"
+    nearest: Candidate | Trained | None = next(iter(plan.training), None) or next(iter(plan.candidates), None)
+    if not best and nearest:
+        verdict += f" Nearest is {nearest.layout.text}. {nearest.explanation}"
     parts: list[RenderableType] = [Text(verdict)]
     if plan.candidates:
         parts.append(_candidate_table(plan.candidates[:shown]))
+    if plan.training:
+        parts.append(training_table(plan.training[:shown]))
     if plan.rejected:
         parts.append(_rejected_table(plan.rejected))
     parts.append(Text(f"{plan.evaluated} layouts in {format_seconds(plan.seconds)}", style="dim"))
@@ -102,7 +107,7 @@ def to_contract(plan: Plan) -> dict[str, Any]:
             "ttft_s": _ends(one.ttft_s), "tpot_s": _ends(one.tpot_s),
             "tokens_per_s_per_device": _ends(one.tokens_per_s, one.layout.world_size), "step_s": None,
             "limits": [*one.limits, *plan.notes], "explanation": one.explanation,
-        } for one in plan.candidates],
+        } for one in plan.candidates] + [training_contract(one, plan.notes) for one in plan.training],
         "rejected": [{"layout": msgspec.structs.asdict(one.layout), "rule": one.rule, "message": one.message}
                      for one in plan.rejected],
         "evaluated": plan.evaluated, "seconds": plan.seconds,

@@ -6,7 +6,6 @@ import time
 
 import msgspec
 
-from dayzero.errors import NotPossible
 from dayzero.placement import blockers, layouts, split_layers
 from dayzero.progress import SILENT, Progress
 from dayzero.schema import Candidate, Layout, ModelSpec, OpGraph, Plan, Rejected, Target
@@ -14,6 +13,7 @@ from dayzero.schema import Candidate, Layout, ModelSpec, OpGraph, Plan, Rejected
 from .candidate import Planner
 from .explain import explained
 from .notes import notes
+from .training import plan_training
 
 
 def rejections(model: ModelSpec, layout: Layout, target: Target) -> list[Rejected]:
@@ -35,10 +35,9 @@ def plan(model: ModelSpec, target: Target, *, graph: OpGraph | None = None, top:
          progress: Progress = SILENT) -> Plan:
     """The best `top` layouts for the model on the target, and why the others are rejected. With layouts in the target,
     those alone. `graph` tells how many operators a step has. Raises LayoutError for a layout in the target of which
-    no whole number of copies makes the world size, TargetError where a rate or a link is not stated, NotPossible for
-    training."""
+    no whole number of copies makes the world size, TargetError where a rate or a link is not stated."""
     if target.workload.kind == "train":
-        raise NotPossible("training is not planned yet", "plan a workload of kind serve")
+        return plan_training(model, target, top=top, progress=progress)
     started, world = time.perf_counter(), target.cluster.world_size
     wanted = [layout if world % layout.world_size == 0 else layout.check_world(world) for layout in target.layouts]
     if not wanted:

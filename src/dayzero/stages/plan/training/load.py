@@ -46,7 +46,7 @@ class Load(NamedTuple):
     backward: Vector
     """The same."""
     core: Vector
-    """Of forward what selective recomputation repeats: the core of attention."""
+    """Of forward what selective recomputation repeats, see `Setup.recompute`."""
 
     def plus(self, other: Load, times: float = 1.0) -> Load:
         """Itself and so many times the other."""
@@ -130,7 +130,8 @@ class Loads:
             width = attention.head_dim + attention.v_head_dim
             self._add(load, "matrix16", 2 * pairs * width / self.wide, 2.0)
             self._add(load, "scores", pairs * SCORE_BYTES / self.memory, 2.0)
-        load.core[:] += load.forward - before
+        if not setup.fused_attention:
+            load.core[:] += load.forward - before
 
     def _between(self, load: Load, attention: Attention, block: FeedForward, cast: float) -> None:
         """Norms and residual additions, positions, the activation, casts to fewer bits, rows sorted by expert."""
@@ -142,6 +143,8 @@ class Loads:
         inner = visits * block.width / setup.layout.expert_tp if block.experts else setup.rows * block.width / degree
         values += 3 * (inner + setup.rows * block.shared_width / degree)
         self._add(load, "pointwise", ITEM * values / self.memory, 2.0)
+        if setup.fused_attention:
+            load.core[COLUMN["pointwise"]] += ITEM * values / self.memory
         self._add(load, "cast", 3 * cast / self.memory, 2.0)
         if block.experts:
             self._add(load, "routed", 4 * visits * block.input_width * ITEM / self.memory, 1.0)

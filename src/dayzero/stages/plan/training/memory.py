@@ -2,7 +2,8 @@
 
 Activations follow arXiv:2205.05198 and count what each operator keeps for backward; for its plain decoder that gives
 the table of that paper: s b h (34 + 5 a s / h) bytes a layer, 10 + 24 / t with tensor parallel, all of it / t with
-sequence parallel, without the 5 a s / h with selective recomputation, and 2 s b h with full.
+sequence parallel, without the 5 a s / h with selective recomputation, and 2 s b h with full. Fused attention keeps no
+scores, and today's models have no dropout; what products of 8 or 4 bits read is kept cast.
 """
 
 from __future__ import annotations
@@ -11,41 +12,57 @@ import msgspec
 
 from dayzero.schema import Attention, Cluster, FeedForward, Layer, ModelSpec
 
-from .load import ITEM
+from .load import BITS, ITEM
 from .setup import Setup
 from .step import parameters, shards, stages_of
 
 FP32 = 4
+"""Bytes of a value of 32 bits."""
+LOGIT_BYTES = 8
+"""Of one logit: in 16 bits, in 32 bits for the loss, and its gradient."""
 CAUSES = ("weights", "gradients", "optimiser", "activations", "logits", "communication", "process")
 """Keys of what `peak_bytes` gives."""
 
 
-def mixing_bytes(attention: Attention, hidden: int, setup: Setup) -> tuple[float, float]:
-    """(bytes kept for backward, of them those that selective recomputation does without) for each token of a
-    micro-batch, of a mixing block with its norm, on one rank."""
+def mixing_bytes(attention: Attention, hidden: int, setup: Setup) -> float:
+    """Bytes kept for backward for each token of a micro-batch, of a mixing block with its norm, on one rank: inputs of
+    the norm and of the projections, queries, keys and values, the output, and scores that are written."""
     if not attention.heads:
-        return 0.0, 0.0
-    degree, dropped = setup.layout.attention_degree, 0 if setup.fused_attention else 1
+        return 0.0
+    degree, again = setup.layout.attention_degree, setup.recompute == "selective"
     keys = attention.heads if attention.kind == "latent" else attention.kv_heads
-    widths = (attention.heads * attention.head_dim + keys * attention.head_dim + keys * attention.v_head_dim)
-    output = attention.heads * attention.v_head_dim
-    shared = ITEM * 2 * hidden + dropped * hidden  # inputs of the norm and of the projections, mask after the block
-    core = 0.0 if setup.fused_attention else 5 * attention.heads * setup.sequence / degree
-    return shared / setup.spread + ITEM * (widths + output) / degree + core, core
+    widths = attention.heads * attention.head_dim + keys * (attention.head_dim + attention.v_head_dim)
+    output = attention.heads * attention.v_head_dim * product_bytes(setup)
+    core = 5 * attention.heads * setup.sequence / degree if not (setup.fused_attention or again) else 0.0
+    return outer_bytes(hidden, setup) + (ITEM * widths + output) / degree + core
 
 
 def block_bytes(block: FeedForward, hidden: int, setup: Setup, gated: bool) -> float:
-    """Bytes kept for backward for each token of a micro-batch, of a feed-forward block with its norm, on one rank. Of
-    routed experts the rows that a balanced router sends to the rank."""
+    """Bytes kept for backward for each token of a micro-batch, of a feed-forward block with its norm, on one rank:
+    inputs, what goes into the activation and what comes out of it. Of routed experts the rows that a balanced router
+    sends to the rank."""
     if not block.width:
         return 0.0
-    tp, dropped = setup.layout.tp, 0 if setup.fused_attention else 1
-    shared = (ITEM * 2 * hidden + dropped * hidden) / setup.spread
-    inner = 3 if gated else 2
+    tp, dropped = setup.layout.tp, setup.fused_attention and setup.recompute == "selective"
+    inner = ITEM * (2 if gated else 1) + (0 if dropped else product_bytes(setup))
     if not block.experts:
-        return shared + ITEM * inner * block.width / tp
-    routed = block.top_k / tp * (ITEM * 2 * block.input_width + ITEM * inner * block.width)
-    return shared + routed + ITEM * inner * block.shared_width / tp
+        return outer_bytes(hidden, setup) + inner * block.width / tp
+    routed = block.top_k / tp * (product_bytes(setup) * block.input_width + inner * block.width)
+    return outer_bytes(hidden, setup) + routed + inner * block.shared_width / tp
+
+
+def outer_bytes(hidden: int, setup: Setup) -> float:
+    """Of a block's input, its norm, and with dropout the mask behind the block."""
+    if setup.fused_attention:
+        kept = ITEM * hidden + (0 if setup.recompute == "selective" else product_bytes(setup) * hidden)
+    else:
+        kept = ITEM * 2 * hidden + hidden
+    return kept / setup.spread
+
+
+def product_bytes(setup: Setup) -> int:
+    """Of a value that is kept because a product reads it: those of fewer bits keep it cast."""
+    return 1 if setup.scheme in BITS else ITEM
 
 
 def layer_bytes(model: ModelSpec, index: int, setup: Setup) -> float:
@@ -55,9 +72,8 @@ def layer_bytes(model: ModelSpec, index: int, setup: Setup) -> float:
     if setup.recompute == "full":
         return ITEM * setup.rows * model.hidden_size / setup.spread
     gated = any(family.role.endswith((".gate", ".gate_up")) and index in family.layers for family in model.families)
-    mixing, core = mixing_bytes(attention, model.hidden_size, setup)
-    core = core if setup.recompute == "selective" else 0.0
-    return setup.rows * (mixing - core + block_bytes(block, model.hidden_size, setup, gated))
+    return setup.rows * (mixing_bytes(attention, model.hidden_size, setup)
+                         + block_bytes(block, model.hidden_size, setup, gated))
 
 
 def in_flight(setup: Setup, stage: int) -> float:
@@ -83,7 +99,6 @@ def _stage(model: ModelSpec, setup: Setup, cluster: Cluster, number: int, layers
            ) -> dict[str, int]:
     keeps, parts = parameters(model, setup, layers), shards(setup)
     own = sum(count / part for count, part in zip(keeps, parts, strict=True))
-    gradient = 2 if setup.zero == 3 or setup.scheme == "f16" else FP32
     trained = 0.0 if setup.frozen else 1.0
     last = layers.stop == len(model.layers)
     kept = sum(each[model.layers[index]] for index in layers) * in_flight(setup, number)
@@ -96,10 +111,10 @@ def _stage(model: ModelSpec, setup: Setup, cluster: Cluster, number: int, layers
     largest = max(keeps.total / max(1, len(layers)) * 2 * ITEM, ITEM * rows * model.hidden_size)
     return {
         "weights": int(ITEM * (own if setup.zero == 3 else keeps.total)),
-        "gradients": int(trained * gradient * (own if setup.zero >= 2 else keeps.total)),
+        "gradients": int(trained * setup.gradient_bytes * (own if setup.zero >= 2 else keeps.total)),
         "optimiser": int(trained * 3 * FP32 * (own if setup.zero >= 1 else keeps.total)),
         "activations": int(kept),
-        "logits": int(rows * model.vocab_size / setup.layout.tp * (ITEM + FP32)) if last else 0,
+        "logits": int(rows * model.vocab_size / setup.layout.tp * LOGIT_BYTES) if last else 0,
         "communication": int(largest if setup.layout.world_size > 1 else 0),
         "process": cluster.device.process_bytes,
     }

@@ -29,7 +29,8 @@ class Setup(Noun, frozen=True, kw_only=True):
     scheme: str = "bf16"
     """Precision of the matrix products, such as bf16, f16, fp8, mxfp8 or nvfp4."""
     recompute: Recompute = "none"
-    """What backward computes again: nothing, the core of attention, or the layer."""
+    """What backward computes again: nothing; what costs little, which is the core of attention where scores are
+    written, and norms and activations where it is fused; or the layer."""
     zero: int = 1
     """What data-parallel ranks share: 0 nothing, 1 optimiser states, 2 gradients too, 3 weights too."""
     virtual: int = 1
@@ -42,6 +43,8 @@ class Setup(Noun, frozen=True, kw_only=True):
     """Whether scores stay on the chip; else they are written and read, with dropout, as before fused kernels."""
     frozen: bool = False
     """Whether only small adapters learn: no gradients of the weights."""
+    gradient_bytes: int = 4
+    """Of one gradient, while it is summed over micro-batches and replicas."""
     grouped: bool = True
     """Whether the experts of a rank are multiplied in one fused kernel; older stacks start one for each."""
     drafts: bool = True

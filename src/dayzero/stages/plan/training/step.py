@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from typing import NamedTuple
 
@@ -22,7 +23,7 @@ SMOOTH = 4
 """Exponent of the norm that joins the host's time and the device's, of which the longer one counts."""
 CAUSES = {
     "matrix products": ("matrix16", "matrix8", "matrix4", "surface"), "attention": ("attention", "scores", "scan"),
-    "experts": ("experts16", "experts8", "experts4", "routed"), "pointwise": ("pointwise", "cast"),
+    "experts": ("experts16", "experts8", "experts4", "routed"), "pointwise and casts": ("pointwise", "cast"),
     "tensor and context parallel": ("inside", "network", "messages"),
     "expert parallel": ("dispatch", "dispatch_network"),
 }  # fmt: skip
@@ -112,22 +113,41 @@ def _filled(costed: list[float], stages: int, first: float, last: float, most: f
     return tuple(bounds) if at == len(costed) else None
 
 
+class Parts:
+    """Loads of the layers and ends of a model for one size of micro-batch; the same whatever the number of stages and
+    replicas."""
+
+    def __init__(self, model: ModelSpec, setup: Setup, cluster: Cluster, drafts: int = 0) -> None:
+        loads = Loads(model, setup, cluster)
+        kinds = {layer: index for index, layer in enumerate(model.layers)}
+        self.layers = {layer: loads.layer(index) for layer, index in kinds.items()}
+        self.first, self.last = loads.ends()
+        for _ in range(drafts):
+            self.last = self.last.plus(loads.draft())
+        self.heavy = drafts > 0
+
+    def stages(self, model: ModelSpec, pp: int) -> tuple[tuple[int, int], ...]:
+        """Layers of each stage: evenly by count where that comes out even and nothing but the head is added, else by
+        the arithmetic of layers and head."""
+        count = len(model.layers)
+        if count % pp == 0 and not self.heavy:
+            size = count // pp
+            return tuple((stage * size, (stage + 1) * size) for stage in range(pp))
+        rough = {layer: _rough(load) for layer, load in self.layers.items()}
+        return split([rough[layer] for layer in model.layers], pp, 0.0, _rough(self.last))
+
+
 def work(model: ModelSpec, setup: Setup, cluster: Cluster, stages: tuple[tuple[int, int], ...] | None = None,
-         drafts: int = 0) -> Work:
-    """The work of a step. `stages`: layers of each; None: evenly by count where it comes out even, else by cost."""
-    loads = Loads(model, setup, cluster)
-    kinds = {layer: index for index, layer in reversed(list(enumerate(model.layers)))}
-    known = {layer: loads.layer(index) for layer, index in kinds.items()}
-    first, last = loads.ends()
-    for _ in range(drafts):
-        last = last.plus(loads.draft())
-    bounds = stages or stages_of(model, setup, cluster, drafts)
+         drafts: int = 0, parts: Parts | None = None) -> Work:
+    """The work of a step. `stages`: layers of each; None: see `Parts.stages`."""
+    parts = parts or Parts(model, setup, cluster, drafts)
+    bounds = stages or parts.stages(model, setup.layout.pp)
     made = []
     for number, (start, stop) in enumerate(bounds):
         load = nothing()
         for layer, times in Counter(model.layers[start:stop]).items():
-            load = load.plus(known[layer], times)
-        for end, here in ((first, number == 0), (last, number == len(bounds) - 1)):
+            load = load.plus(parts.layers[layer], times)
+        for end, here in ((parts.first, number == 0), (parts.last, number == len(bounds) - 1)):
             load = load.plus(end) if here else load
         made.append(_sent_on(load, model, setup, cluster))
     keeps = max((parameters(model, setup, range(*one)) for one in bounds), key=lambda one: one.total)
@@ -135,19 +155,8 @@ def work(model: ModelSpec, setup: Setup, cluster: Cluster, stages: tuple[tuple[i
 
 
 def stages_of(model: ModelSpec, setup: Setup, cluster: Cluster, drafts: int = 0) -> tuple[tuple[int, int], ...]:
-    """Layers of each stage: evenly by count where that comes out even and nothing but the head is added, else by
-    the arithmetic of layers and head."""
-    pp, count = setup.layout.pp, len(model.layers)
-    if count % pp == 0 and not drafts:
-        size = count // pp
-        return tuple((stage * size, (stage + 1) * size) for stage in range(pp))
-    loads = Loads(model, setup, cluster)
-    known: dict[object, float] = {}
-    for index, layer in enumerate(model.layers):
-        if layer not in known:
-            known[layer] = _rough(loads.layer(index))
-    last = _rough(loads.ends()[1]) + drafts * (_rough(loads.draft()) if drafts else 0.0)
-    return split([known[layer] for layer in model.layers], pp, 0.0, last)
+    """Layers of each stage, see `Parts.stages`."""
+    return Parts(model, setup, cluster, drafts).stages(model, setup.layout.pp)
 
 
 def _rough(load: Load) -> float:
@@ -177,7 +186,7 @@ def parameters(model: ModelSpec, setup: Setup, layers: range) -> Held:
         if is_tower(family) or is_mtp(family, model) or word == "unused":
             continue
         if family.layers:
-            here = float(sum(index in layers for index in family.layers))
+            here = float(bisect_left(family.layers, layers.stop) - bisect_left(family.layers, layers.start))
         elif word in FIRST:
             here = float(layers.start == 0 or (last and model.tied_embeddings))
         else:
@@ -194,17 +203,16 @@ def shards(setup: Setup) -> tuple[int, int]:
 
 
 def _replicas(keeps: Held, setup: Setup, cluster: Cluster) -> Vector:
-    """Gradients summed over replicas and weights gathered: a ring sends (n-1)/n of what is reduced or gathered. With
-    f16 gradients have two bytes, else four. Shared weights (zero 3) are gathered twice and reduced for each
-    micro-batch."""
+    """Gradients summed over replicas and weights gathered: a ring sends (n-1)/n of what is reduced or gathered. Shared
+    weights (zero 3) are gathered twice and reduced for each micro-batch."""
     vector = np.zeros(len(COLUMNS))
     if setup.frozen:
         return vector
     layout = setup.layout
-    gradient, times = (2 if setup.scheme == "f16" else 4), 1
-    gathered = gradient if setup.zero == 0 else 2
+    gradient, times = setup.gradient_bytes, 1
+    gathered = gradient if setup.zero == 0 else ITEM
     if setup.zero == 3:
-        gradient, gathered, times = 2, 4, setup.micro_batches
+        gathered, times = 2 * ITEM, setup.micro_batches
     strides = layout.tp, layout.ep * layout.expert_tp
     for count, ranks, stride in zip(keeps, shards(setup), strides, strict=True):
         sent = times * count * (gradient + gathered) * (ranks - 1) / ranks

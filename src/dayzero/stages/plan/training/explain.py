@@ -1,0 +1,86 @@
+"""A plan for training in words: why a layout ranks where it does, the table for the terminal, the JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from rich.table import Table
+
+from dayzero.data.training import Generation
+from dayzero.schema import Estimate, ModelSpec, Target, Trained
+from dayzero.units import format_bytes, format_seconds
+
+
+def explained(found: Sequence[Trained], top: int) -> tuple[Trained, ...]:
+    """The first `top`, each with its explanation."""
+    fitting = sum(one.fits for one in found)
+    return tuple(msgspec.structs.replace(one, explanation=_why(one, found[0], place, fitting, len(found)))
+                 for place, one in enumerate(found[:top], 1))
+
+
+def _why(one: Trained, best: Trained, place: int, fitting: int, legal: int) -> str:
+    need, usable = format_bytes(one.need_bytes), format_bytes(one.usable_bytes)
+    if not one.fits:
+        cause = max(one.bytes_per_device, key=lambda name: one.bytes_per_device[name])
+        return (f"Does not fit whatever is recomputed: the fullest device needs {need} of {usable}, most of it "
+                f"{cause}. {fitting} of {legal} legal layouts fit.")
+    rank = (f"First of {fitting} that fit" if place == 1 else
+            f"Number {place} of {fitting} that fit, {best.step_s.value / one.step_s.value:.0%} of the first")
+    return (f"{rank}: a step takes {format_seconds(one.step_s.value)} ({', '.join(one.limits)}), {one.mfu:.0%} of the "
+            f"stated rate; {_way(one)}. The fullest device needs {need} of {usable}.")
+
+
+def _way(one: Trained) -> str:
+    """`micro-batches of 2, recompute none, zero 1, interleaved 2`."""
+    chunks = f", interleaved {one.virtual}" if one.virtual > 1 else ""
+    return f"micro-batches of {one.micro_batch}, recompute {one.recompute}, zero {one.zero}{chunks}"
+
+
+def training_table(found: Sequence[Trained]) -> Table:
+    """The layouts, best first."""
+    table = Table(title="Layouts, best first", title_justify="left", expand=False)
+    table.add_column("layout", overflow="fold")
+    for heading in ("fits", "memory", "step", "MFU", "tokens/s", "days", "bubble"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("way", "most of the time"):
+        table.add_column(heading, overflow="fold")
+    for one in found:
+        table.add_row(one.layout.text, "yes" if one.fits else "no", format_bytes(one.need_bytes),
+                      format_seconds(one.step_s.value), f"{one.mfu:.0%}", f"{one.tokens_per_s.value:,.0f}",
+                      f"{one.days.value:,.1f}", f"{one.bubble:.0%}", _way(one), one.limits[0] if one.limits else "",
+                      style="" if one.fits else "dim")
+    return table
+
+
+def training_contract(one: Trained, notes: Sequence[str]) -> dict[str, Any]:
+    """The entry of `dayzero plan --json`; what only serving has is null."""
+    def ends(estimate: Estimate, divisor: int = 1) -> dict[str, float]:
+        return {name: getattr(estimate, name) / divisor for name in ("value", "low", "high")}
+
+    return {
+        "layout": msgspec.structs.asdict(one.layout), "fits": one.fits, "bytes_per_device": one.bytes_per_device,
+        "usable_bytes": one.usable_bytes, "ttft_s": None, "tpot_s": None,
+        "tokens_per_s_per_device": ends(one.tokens_per_s, one.layout.world_size), "step_s": one.step_s.value,
+        "step_s_low": one.step_s.low, "step_s_high": one.step_s.high, "mfu": one.mfu, "days": ends(one.days),
+        "bubble": one.bubble, "micro_batch": one.micro_batch, "micro_batches": one.micro_batches,
+        "recompute": one.recompute, "zero": one.zero, "virtual": one.virtual, "schedule": one.schedule,
+        "stages": one.stages, "step_seconds": one.step_seconds, "limits": [*one.limits, *notes],
+        "explanation": one.explanation,
+    }  # fmt: skip
+
+
+def training_notes(model: ModelSpec, target: Target, known: Generation) -> tuple[str, ...]:
+    """What the figures assume."""
+    told = ["experts are loaded evenly; Adam with master weights and two moments in 32 bits; gradients in 32 bits"]
+    if not known.points:
+        told.append(f"no step was measured on {target.cluster.device.name} or its generation: shares of its rates are "
+                    "the mean of others")
+    elif target.cluster.device.arch not in known.archs:
+        told.append(f"shares of the rates are those of {known.name}")
+    if model.mtp_layers:
+        told.append("layers of multi-token prediction are not trained along")
+    if target.workload.total_tokens == 0:
+        told.append("days are those to a trillion tokens: total_tokens is not stated")
+    return tuple(told)
