@@ -128,6 +128,14 @@ def ratios(taken: Sequence[Sample], reached: Reached) -> list[float]:
     return [seconds(one.made, one.point.setup, reached).seconds / one.measured for one in taken]
 
 
+def spreads(taken: Sequence[Sample], found: Sequence[float]) -> tuple[float, float]:
+    """Standard deviations of the logarithm of the ratios: (models without experts, with experts)."""
+    kinds = [[float(np.log(ratio)) for one, ratio in zip(taken, found, strict=True)
+              if one.point.model.mixes_experts is experts] for experts in (False, True)]
+    dense, sparse = (float(np.std(kind)) if len(kind) > 1 else 0.0 for kind in kinds)
+    return dense or 1.5 * sparse, sparse or 1.5 * dense
+
+
 def told(name: str, found: Sequence[float]) -> str:
     """A line of errors of the rates (measured / predicted), as the scorer counts operations a second, and of times."""
     errors = [abs(1 - ratio) for ratio in found]
@@ -145,7 +153,7 @@ def left_out(taken: Sequence[Sample], prior: Reached, width: float, key: Callabl
     return found
 
 
-def written(entries: Sequence[tuple[Generation, Reached, float, int]]) -> str:
+def written(entries: Sequence[tuple[Generation, Reached, tuple[float, float], int]]) -> str:
     """data/training.toml."""
     lines = ["# What training reaches of stated rates, by generation of devices: written by scripts/fit_training.py.",
              "# The last entry is for all others. Fields: data/training.py. Network: one port for each device, as the",
@@ -153,7 +161,8 @@ def written(entries: Sequence[tuple[Generation, Reached, float, int]]) -> str:
              f'grouped_since = "{grouped_since()}"', ""]
     for known, reached, spread, count in entries:
         lines += ["[[generations]]", f'name = "{known.name}"', f"archs = {msgspec.json.encode(known.archs).decode()}",
-                  f"spread = {spread:.3f}", f"points = {count}", f"network = {known.network:.3g}",
+                  f"spread = {spread[0]:.3f}", f"spread_experts = {spread[1]:.3f}", f"points = {count}",
+                  f"network = {known.network:.3g}",
                   f'source = "{known.source}"', "[generations.reached]",
                   *(f"{name} = {getattr(reached, name):.4g}" for name in reached.__struct_fields__), ""]
     return "\n".join(lines)
@@ -193,7 +202,7 @@ def main() -> None:
         if not asked.quick:
             print("   ", told("source left out", left_out(taken, prior, width, lambda sample: sample.source)))
             print("   ", told("model left out", left_out(taken, prior, width, lambda sample: sample.name)))
-        entries.append((one, reached, float(np.std(np.log(found))), len(taken)))
+        entries.append((one, reached, spreads(taken, found), len(taken)))
         pooled += found
     if asked.write:
         last = generations()[-1]
@@ -201,7 +210,8 @@ def main() -> None:
         newer = [reached for _, reached, _, _ in entries[1:]]
         middle = Reached(**{name: float(np.exp(np.mean([np.log(getattr(one, name)) for one in newer])))
                             for name in names})
-        entries.append((last, middle, 1.5 * max(spread for _, _, spread, _ in entries), 0))
+        widest = [1.5 * max(spread[kind] for _, _, spread, _ in entries[1:]) for kind in (0, 1)]
+        entries.append((last, middle, (widest[0], widest[1]), 0))
         Path("src/dayzero/data/training.toml").write_text(written(entries))
 
 

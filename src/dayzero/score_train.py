@@ -26,8 +26,6 @@ COLUMNS = ("row", "step_time_s", "step_time_low_s", "step_time_high_s", "tflops_
 NEEDED = ("source", "model", "gpu", "num_gpus", "tp", "pp", "ep", "dp", "mbs", "gbs", "seq", "precision", "notes")
 """Columns that a table of training points has to have; vp, cp and others are read where they are there."""
 GIB = 2**30
-WITHIN = 1.645
-"""Standard deviations either way that hold nine tenths."""
 _SCHEMES = (("nvfp4", "nvfp4"), ("mxfp8", "mxfp8"), ("fp8-mx", "mxfp8"), ("fp8", "fp8"), ("fp16", "f16"),
             ("bf16", "bf16"))
 _FACTS = {"hidden": r"\bh(?:idden(?:_size)?)?[ =:]*(\d+)\b", "layers": r"\bL(?:ayers)?[ =:]*(\d+)\b",
@@ -266,7 +264,7 @@ def predicted(one: Point, made: Work | None = None) -> Trained:
     rate = one.setup.tokens / step / one.setup.layout.world_size
     flops = token_flops(one.model, one.setup.sequence, drafts=one.drafts, frozen=one.setup.frozen)
     peak = max(sum(causes.values()) for causes in peak_bytes(one.model, one.setup, one.cluster, one.drafts))
-    wide = 2.718281828 ** (WITHIN * known.spread)
+    wide = known.within(one.model.mixes_experts)
     return Trained(row=one.row, step=step, low=step / wide, high=step * wide, tflops=rate * flops / 1e12, rate=rate,
                    peak=peak / GIB, fits=peak <= one.cluster.device.memory_bytes)
 

@@ -6,11 +6,15 @@ from __future__ import annotations
 import tomllib
 from functools import cache
 from importlib.resources import files
+from math import exp
 from typing import Any
 
 import msgspec
 
 from dayzero.schema import Noun
+
+WITHIN = 1.645
+"""Standard deviations either way that hold nine tenths."""
 
 
 class Reached(Noun, frozen=True, kw_only=True):
@@ -70,13 +74,20 @@ class Generation(Noun, frozen=True, kw_only=True):
     reached: Reached
     """The shares."""
     spread: float
-    """Standard deviation of log(predicted / measured) step time over the points of the fit."""
+    """Standard deviation of log(predicted / measured) step time over the points of models without experts."""
+    spread_experts: float
+    """The same of models with experts; where a kind has no points, half as much again as the other."""
     points: int
     """Points of the fit."""
     network: float
     """Bytes a second of one device to other nodes where the target does not say."""
     source: str
     """What was fitted, and where the network's figure is from."""
+
+
+    def within(self, experts: bool) -> float:
+        """The factor either way of a predicted time that holds nine tenths of the steps."""
+        return exp(WITHIN * (self.spread_experts if experts else self.spread))
 
 
 @cache

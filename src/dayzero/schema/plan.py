@@ -237,6 +237,11 @@ class Plan(Noun, frozen=True, kw_only=True):
         """The first layout that fits, or None."""
         return next((candidate for candidate in self.candidates if candidate.fits), None)
 
+    @property
+    def trained(self) -> Trained | None:
+        """The first layout for training that fits, or None."""
+        return next((one for one in self.training if one.fits), None)
+
 
 def degrees(layout: Layout) -> Mapping[str, int]:
     """The degrees as a mapping, in the order of DEGREES and then attention_tp."""

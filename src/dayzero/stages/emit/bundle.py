@@ -67,6 +67,8 @@ def _other_layout(engine: EmitTarget, best: Candidate, candidate: Candidate, rea
 
 def no_layout(plan: Plan) -> str:
     """Why no layout fits, in one sentence."""
+    if plan.training:
+        return "training is planned; no engine is started for it."
     if not plan.candidates:
         return f"none of the {plan.evaluated} layouts is legal for this model on this target."
     nearest = min(plan.candidates, key=lambda candidate: candidate.need_bytes)

@@ -26,11 +26,12 @@ def plan_json(release: Release, plan: Plan, target: Target, launched: Mapping[st
         "target": {"name": target.name, "device": target.cluster.device.name, "nodes": target.cluster.nodes,
                    "devices_per_node": target.cluster.devices_per_node, "engine": target.engine.name},
         "workload": plan.workload,
-        "fits": best is not None,
+        "fits": (best or plan.trained) is not None,
         "layout": msgspec.structs.asdict(best.layout) if best else None,
         "launch": {"layouts": {engine: msgspec.structs.asdict(layout) if layout else None
                                for engine, layout in launched.items()}, "notes": launch_notes},
         "candidates": [_candidate(candidate) for candidate in (fitting or nearest)[:4]],
+        "training": [msgspec.to_builtins(one) for one in plan.training[:4]],
         "rejected": [{"layout": rejected.layout.text, "rule": rejected.rule, "message": rejected.message}
                      for rejected in plan.rejected],
         "evaluated": plan.evaluated,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from dayzero.schema import Candidate, Estimate, Noun, Results, StageResult, Target
+from dayzero.schema import Candidate, Estimate, Noun, Results, StageResult, Target, Trained
 from dayzero.units import format_bytes, format_interval
 
 Tone = Literal["good", "warn", "bad", "none"]
@@ -88,10 +88,10 @@ def why_not(results: Results, name: str) -> str:
     return f"{'failed' if stage.status == 'failed' else 'not possible here'}: {reason}"
 
 
-def nearest(results: Results) -> Candidate | None:
+def nearest(results: Results) -> Candidate | Trained | None:
     """The layout that needs the least memory on its fullest device."""
-    candidates = results.plan.candidates if results.plan else ()
-    return min(candidates, key=lambda candidate: candidate.need_bytes, default=None)
+    found: list[Candidate | Trained] = [*results.plan.candidates, *results.plan.training] if results.plan else []
+    return min(found, key=lambda candidate: candidate.need_bytes, default=None)
 
 
 def _errors(results: Results) -> int:
@@ -132,6 +132,9 @@ def _sentence(results: Results) -> tuple[Tone, str]:
     name, cluster, plan = results.release.name, cluster_text(results.target), results.plan
     if plan is None:
         return "bad", f"{name} has no plan for {cluster}: {why_not(results, 'plan')}."
+    if plan.trained:
+        return "warn", (f"{name} can be trained on {cluster} with {plan.trained.layout.text}; training is planned, not "
+                        "run.")
     if plan.best is None:
         close = nearest(results)
         if close is None:
@@ -173,16 +176,20 @@ def _fits(results: Results) -> Answer:
     question, plan = "Does it fit?", results.plan
     if plan is None:
         return Answer(question=question, answer="unknown", detail=why_not(results, "plan"), tone="none")
-    best = plan.best or nearest(results)
+    best = plan.best or plan.trained or nearest(results)
     detail = (f"{format_bytes(best.need_bytes)} of {format_bytes(best.usable_bytes)} on the fullest device"
               if best else "no legal layout")
     beyond = beyond_context(results)
-    tone: Tone = "bad" if plan.best is None else "warn" if beyond else "good"
-    return Answer(question=question, answer="yes" if plan.best else "no", tone=tone,
+    fits = bool(plan.best or plan.trained)
+    tone: Tone = "bad" if not fits else "warn" if beyond else "good"
+    return Answer(question=question, answer="yes" if fits else "no", tone=tone,
                   detail="; ".join(filter(None, (detail, f"{plan.evaluated} layouts looked at", beyond))))
 
 
 def _layout(results: Results) -> Answer:
+    trained = results.plan.trained if results.plan else None
+    if trained:
+        return Answer(question="Which layout?", answer=trained.layout.text, tone="good", detail=trained.explanation)
     best = results.plan.best if results.plan else None
     if best is None:
         return Answer(question="Which layout?", answer="none", detail="nothing fits", tone="none")
@@ -202,6 +209,10 @@ def _idle(candidate: Candidate, concurrency: int) -> str:
 
 
 def _speed(results: Results) -> Answer:
+    trained = results.plan.trained if results.plan else None
+    if trained:
+        return Answer(question="How fast?", answer=interval(trained.tokens_per_s), tone="none",
+                      detail=f"predicted; a step takes {interval(trained.step_s)}, {trained.mfu:.0%} of stated rates")
     best = results.plan.best if results.plan else None
     if best is None:
         return Answer(question="How fast?", answer="unknown", detail="nothing fits", tone="none")

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from math import exp
 
 import msgspec
 
@@ -28,8 +27,6 @@ CHUNKS = (1, 2, 4)
 CONTEXT = (1, 2, 4, 8)
 """Context-parallel degrees that are tried."""
 RECOMPUTE: tuple[Recompute, ...] = ("none", "selective", "full")
-WITHIN = 1.645
-"""Standard deviations either way that hold nine tenths."""
 NOT_TRAINED = ("shard-quant-block",)
 """Rules about how a checkpoint is stored; what is trained is not quantised like that."""
 DAY = 86400
@@ -125,7 +122,7 @@ class Search:
     def _trained(self, setup: Setup, step: Step, stages: tuple[tuple[int, int], ...],
                  memory: tuple[dict[str, int], ...]) -> Trained:
         fullest = max(memory, key=lambda causes: sum(causes.values()))
-        wide, tokens, world = exp(WITHIN * self.known.spread), setup.tokens, setup.layout.world_size
+        wide, tokens, world = self.known.within(self.model.mixes_experts), setup.tokens, setup.layout.world_size
         total = self.target.workload.total_tokens or TRILLION
 
         def estimate(value: float, unit: str) -> Estimate:
