@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from dayzero import score_serve as serving
 from dayzero import score_train as training
 from dayzero.data import engine, engines
 from dayzero.data.allocation import allocation, allocations
@@ -37,6 +38,7 @@ NEEDED = {
     "memory": ("model", "gpu", "gpu_mem_gib", "tp", "pp", "ep", "dp", "quant", "gpu_memory_utilization",
                "max_model_len", "notes", "framework", "source"),
     "train": training.NEEDED,
+    "serve": serving.NEEDED,
 }
 """Columns that a table of points has to have, by kind."""
 GIB = 2**30
@@ -286,15 +288,23 @@ def read_points(path: Path, kind: str = "memory") -> list[dict[str, str]]:
     return [{key: value or "" for key, value in row.items() if isinstance(key, str)} for row in rows]
 
 
-def score(points: Path, releases: Sequence[Path], out: Path, kind: str) -> list[Prediction] | list[training.Trained]:
+Predicted = Sequence[Prediction] | Sequence[serving.Served] | Sequence[training.Trained]
+
+
+def score(points: Path, releases: Sequence[Path], out: Path, kind: str) -> Predicted:
     """Write the predictions for a table of points, and return them. Raises UsageError, NotPossible."""
     if kind not in NEEDED:
-        raise NotPossible(f"points of {kind} are not scored yet", "score memory with --kind memory")
+        raise NotPossible(f"points of {kind} are not scored", f"give --kind as one of {', '.join(NEEDED)}")
     rows = read_points(points, kind)
-    made: list[Prediction] | list[training.Trained]
-    made = (list(training.predict_training(rows, releases)) if kind == "train" else
-            list(predict_memory(rows, Models(releases))))
-    lines = [training.COLUMNS if kind == "train" else COLUMNS, *(one.cells() for one in made)]
+    made: Predicted
+    columns: tuple[str, ...]
+    if kind == "train":
+        made, columns = list(training.predict_training(rows, releases)), training.COLUMNS
+    elif kind == "serve":
+        made, columns = list(serving.predict_serving(rows, Models(releases))), serving.COLUMNS
+    else:
+        made, columns = list(predict_memory(rows, Models(releases))), COLUMNS
+    lines = [columns, *(one.cells() for one in made)]
     text = "".join(",".join(_quoted(cell) for cell in line) + "\n" for line in lines)
     write_atomic(out, text.encode())
     return made

@@ -114,8 +114,8 @@ def test_the_table_that_is_written(tmp_path: Path, models: Models) -> None:
 
 
 def test_wrong_requests(tmp_path: Path) -> None:
-    with pytest.raises(NotPossible, match="points of serve are not scored yet"):
-        score(tmp_path / "a.csv", [tmp_path], tmp_path / "b.csv", "serve")
+    with pytest.raises(NotPossible, match="points of speed are not scored"):
+        score(tmp_path / "a.csv", [tmp_path], tmp_path / "b.csv", "speed")
     with pytest.raises(UsageError, match="is not a folder of releases"):
         Models([tmp_path / "nowhere"])
     with pytest.raises(UsageError, match=r"cannot read .*a\.csv: No such file or directory$"):

@@ -20,7 +20,7 @@ def score(
     out: Annotated[Path, typer.Option("--out", help="CSV to write the predictions to.")],
     kind: Annotated[Literal["memory", "serve", "train"], typer.Option("--kind", help="What was measured.")] = "memory",
 ) -> None:
-    """Predict measured points: weights on a device, tokens of cache, and whether the engine starts."""
+    """Predict what was measured: memory and start of an engine, times of serving, or steps of training."""
     from dayzero.score import score as predict
 
     inside = [release for folder in releases if folder.is_dir() for release in folder.iterdir()]

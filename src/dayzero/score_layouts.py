@@ -1,0 +1,152 @@
+"""How a row of a table of serving points was laid out: its columns, read so that they are possible.
+
+Tables state tp, the ways that experts are split (`moe_tp` in the notes), ep and dp, and many state some of them twice:
+a product for a factor, or devices of all workers for those of one. Where what they state cannot be, it is read as the
+nearest layout that can.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import ceil
+
+from dayzero.errors import NotPossible
+from dayzero.placement.split import is_expert
+from dayzero.schema import Device, Layout, ModelSpec
+
+_NAMED = re.compile(r"_tp(\d+)(?:_0)?_ep(\d+)_")
+_NOTHING = ("", "nan", "none")
+_MOST = 2**40
+_PAIRS = re.compile(r"(\w+)=(\d+(?:\.\d+)?)")
+NODE = 8
+"""Devices of a node, where the device's own links do not say more."""
+
+
+@dataclass(frozen=True)
+class Stated:
+    """What a row says of one kind of worker."""
+
+    tp: int
+    """Ranks that share attention."""
+    dp: int
+    """Groups with attention of their own."""
+    ep: int
+    """Groups of whole experts."""
+    expert_tp: int
+    """Ways that an expert is split; 0: not stated."""
+
+
+@dataclass(frozen=True)
+class Plant:
+    """How a point was run."""
+
+    decode: Layout
+    """Of the workers that decode."""
+    prefill: Layout
+    """Of those that prefill; the same where they are the same workers."""
+    apart: bool
+    """Whether prefill and decode have workers of their own."""
+    decoders: int | None
+    """Workers that decode; None: not stated."""
+    prefillers: int | None
+    """Workers that prefill; None: not stated."""
+    copies: int = 1
+    """Equal deployments beside each other that share the requests."""
+
+
+def number_in(row: Mapping[str, str], key: str) -> float | None:
+    """The number in a cell; None: it is empty. Raises NotPossible for what is no number of a sensible size."""
+    cell = row[key].strip().lower()
+    if cell in _NOTHING:
+        return None
+    try:
+        value = float(cell)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= _MOST:
+        raise NotPossible(f"{key} is not a sensible number: {row[key][:40]}", "")
+    return value
+
+
+def notes(text: str) -> dict[str, int]:
+    """`key=number` pairs of a row's notes."""
+    return {key: int(float(value)) for key, value in _PAIRS.findall(text)}
+
+
+def plant(row: Mapping[str, str], model: ModelSpec, device: Device) -> Plant:
+    """Of a row. Raises NotPossible where no layout is stated at all."""
+    facts, apart = notes(row["notes"]), row["mode"].startswith("disagg")
+    if not apart:
+        return _together(row, facts, model, device)
+    sides = {}
+    for side in ("prefill", "decode"):
+        one = Stated(tp=max(1, facts.get(f"{side}_tp_size", 1)), dp=max(1, facts.get(f"{side}_attention_dp_size", 1)),
+                     ep=max(1, facts.get(f"{side}_moe_ep_size", 1)), expert_tp=facts.get(f"{side}_moe_tp_size", 0))
+        sides[side] = possible(one, model)
+    return Plant(decode=sides["decode"], prefill=sides["prefill"], apart=True,
+                 decoders=facts.get("decode_num_workers"), prefillers=facts.get("prefill_num_workers"))
+
+
+def _together(row: Mapping[str, str], facts: Mapping[str, int], model: ModelSpec, device: Device) -> Plant:
+    cells = {key: number_in(row, key) for key in ("tp", "ep", "dp", "num_gpus")}
+    if not any(cells.values()):
+        raise NotPossible("the layout is not stated", "")
+    if cells["tp"] is None and cells["num_gpus"]:
+        cells["tp"] = cells["num_gpus"] / (cells["dp"] or 1)
+    one = Stated(tp=max(1, int(cells["tp"] or 1)), dp=max(1, int(cells["dp"] or 1)), ep=max(1, int(cells["ep"] or 1)),
+                 expert_tp=facts.get("moe_tp", 0))
+    layout = possible(_factored(one, row["notes"], device), model)
+    requests, batch = number_in(row, "concurrency"), facts.get("batch_size")
+    copies = max(1, round(requests / batch)) if requests and batch else 1
+    groups = layout.dp * layout.tp // layout.attention_degree
+    if copies > 1 and groups == 1 and layout.ep > 1 and layout.tp % copies == 0:
+        layout, copies = Layout(tp=layout.tp, ep=layout.ep, attention_tp=layout.tp // copies), 1
+    elif copies > 1:
+        copies = copies // groups if copies % groups == 0 else 1
+    return Plant(decode=layout, prefill=layout, apart=False, decoders=1, prefillers=1, copies=copies)
+
+
+def _factored(one: Stated, text: str, device: Device) -> Stated:
+    """Where tp (or dp) is the product of the ways that experts are split and of ep, and that is more than a node or
+    more than the point's own name says, the two are the same ranks."""
+    ranks, named = one.tp * one.dp, _NAMED.search(text)
+    product = one.expert_tp * one.ep
+    if one.ep == 1 or product != ranks:
+        if product > ranks and product % one.tp == 0 and not named:
+            return replace(one, dp=product // one.tp)  # more ranks hold experts than are said to be there
+        return one
+    degree = None
+    if named and int(named[1]) < ranks:
+        degree = int(named[1])
+    elif not named and one.expert_tp == one.ep and ranks > inside(device):
+        degree = one.ep
+    if degree is None:
+        return one
+    ep = int(named[2]) if named else one.ep
+    return Stated(tp=1, dp=degree, ep=ep, expert_tp=0) if one.dp > 1 else Stated(tp=degree, dp=1, ep=ep, expert_tp=0)
+
+
+def inside(device: Device) -> int:
+    """Devices that its own links join."""
+    return max((link.devices for link in device.links), default=0) or NODE
+
+
+def possible(one: Stated, model: ModelSpec) -> Layout:
+    """The nearest layout that the model can take. Heads that tp does not divide, and more than 32 ranks for them, mean
+    that each device has attention of its own and all of them share the experts."""
+    tp, dp, ep = one.tp, one.dp, one.ep
+    heads = max(attention.heads for attention in model.attentions.values())
+    if heads % tp or tp > 32:
+        tp, dp, ep = 1, tp * dp, tp * dp
+    if not any(is_expert(family) for family in model.families):
+        return Layout(tp=tp, dp=dp)
+    if dp > 1:
+        if ep == 1:
+            return Layout(tp=tp * dp, attention_tp=tp)
+        ep = ep if tp * dp % ep == 0 else tp * dp
+        return Layout(tp=tp * dp, attention_tp=tp, ep=ep) if ep < tp * dp else Layout(tp=tp, dp=dp, ep=ep)
+    if ep > tp:
+        return Layout(tp=tp, dp=ceil(ep / tp), ep=ceil(ep / tp) * tp)
+    return Layout(tp=tp, ep=ep if tp % ep == 0 else 1)

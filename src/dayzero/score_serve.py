@@ -1,0 +1,288 @@
+"""Predictions for tables of serving points: time to the first token and between tokens of a model on an engine.
+
+What each row says becomes a `Case`; `stages/plan/serving.py` turns it into times with the shares of their rates that
+devices of its generation reach. The interval is what nine of ten measurements lay in for cases of which as much is
+known.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import ceil
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+import numpy as np
+
+from dayzero.data import devices, engine
+from dayzero.data.allocation import allocation, allocations
+from dayzero.data.devices import known_device
+from dayzero.data.efficiency import Common, Efficiency, efficiency
+from dayzero.data.engines import NEUTRAL
+from dayzero.data.precisions import Precision, precision
+from dayzero.errors import DayzeroError, NotPossible
+from dayzero.placement.held import held_bytes
+from dayzero.placement.pool import Settings, pool
+from dayzero.placement.precision import LINEAR, recast
+from dayzero.placement.split import is_expert
+from dayzero.schema import Cluster, Device, Layout, Link, ModelSpec, Target, Workload
+from dayzero.schema.allocation import Allocation
+from dayzero.stages.plan.serving import Load, served
+from dayzero.stages.plan.terms import Terms, terms
+from dayzero.stages.plan.work import Step
+
+from .score_layouts import Plant, inside, number_in, plant
+
+COLUMNS = ("row", "ttft_ms", "tpot_ms", "ttft_low_ms", "ttft_high_ms", "tpot_low_ms", "tpot_high_ms", "fits", "reason")
+"""Of the predictions of serving."""
+NEEDED = ("model", "gpu", "num_gpus", "precision", "framework", "tp", "ep", "dp", "dp_attention", "isl", "osl",
+          "concurrency", "mode", "notes")
+"""Columns that a table of serving points has to have."""
+BATCHED = 8192
+"""Prompt tokens of one prefill pass."""
+TIGHT = 0.88
+"""Share of a device's memory above which weights leave a pool that is a small difference of large numbers."""
+MOST = 64
+"""Devices that a worker is read to have at most, where its number is not stated."""
+WIDE = 8
+"""Replicas of attention above which a layout is wide."""
+ANSWER = 0.7
+"""Share of its answer that a running sequence holds, where room is not reserved for all of it."""
+DEFAULT = Workload(kind="serve", input_tokens=1024, output_tokens=256, concurrency=1, max_batched_tokens=BATCHED)
+"""Of rows that state no workload; docs/numbers.md, section Default workload."""
+
+
+class Releases(Protocol):
+    """Where models are found."""
+
+    def find(self, name: str, wanted: Precision | None) -> Path | None:
+        """The folder of the release that a name is about."""
+
+    def model(self, path: Path) -> ModelSpec:
+        """The model of a release."""
+
+
+@dataclass(frozen=True)
+class Served:
+    """What is predicted of one point; times are (value, low, high) in seconds."""
+
+    row: int
+    """Data row of the table, from 0."""
+    ttft: tuple[float, float, float] | None = None
+    """To the first token."""
+    tpot: tuple[float, float, float] | None = None
+    """Between tokens."""
+    fits: bool | None = None
+    """Whether the weights fit."""
+    reason: str = ""
+    """Why there is no prediction, or what was assumed."""
+
+    def cells(self) -> tuple[str, ...]:
+        """In the order of COLUMNS."""
+        ttft, tpot = ([f"{1000 * one:.4f}" for one in times] if times else ["", "", ""]
+                      for times in (self.ttft, self.tpot))
+        return (str(self.row), ttft[0], tpot[0], *ttft[1:], *tpot[1:],
+                "" if self.fits is None else str(self.fits).lower(), self.reason)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row on one device, ready to be timed."""
+
+    load: Load
+    """What it takes."""
+    device: Device
+    """The device."""
+    engine: str
+    """Name of the engine that its figures are looked up by."""
+    kind: str
+    """together, apart or unstated: what is known of its workers."""
+    fits: bool
+    """Whether the weights fit."""
+    assumed: str
+    """What the row does not state."""
+
+
+class Cases:
+    """Makes cases of rows; passes that are alike are counted once."""
+
+    def __init__(self, releases: Releases, known: Efficiency) -> None:
+        self.releases, self.known, self.common = releases, known, known.common
+        self._models: dict[tuple[str, str], ModelSpec] = {}
+        self._terms: dict[Any, Terms] = {}
+        self._room: dict[Any, int] = {}
+
+    def of(self, row: Mapping[str, str]) -> list[Case]:
+        """The case of a row; of one that names no device, a case for each shipped device that holds the weights.
+        Raises DayzeroError."""
+        model = self.model(row)
+        known = known_device(row["gpu"])
+        if known is None and row["gpu"].strip():
+            raise NotPossible(f"no device is known as {row['gpu'][:40]}", "")
+        if known:
+            return [self._case(row, model, known)]
+        cases = [self._case(row, model, one) for one in devices() if one.computes_in(model.dtype)]
+        return [case for case in cases if case.fits]
+
+    def model(self, row: Mapping[str, str]) -> ModelSpec:
+        """The model of a row in the precision that the row states."""
+        key = row["model"], row["precision"]
+        if key not in self._models:
+            wanted = precision(row["precision"]) or precision(row["model"])
+            path = self.releases.find(row["model"], wanted)
+            if path is None:
+                raise NotPossible(f"no release of {row['model']}", "")
+            self._models[key] = in_precision(self.releases.model(path), wanted)
+        return self._models[key]
+
+    def _case(self, row: Mapping[str, str], model: ModelSpec, device: Device) -> Case:
+        made = plant(row, model, device)
+        if made.apart and made.decoders is None:
+            made = replace(made, decode=self._held(model, made.decode, device),
+                           prefill=self._held(model, made.prefill, device))
+        sizes = [number_in(row, key) for key in ("isl", "osl", "concurrency")]
+        tokens, output = int(sizes[0] or DEFAULT.input_tokens), int(sizes[1] or DEFAULT.output_tokens)
+        requests = max(1.0, (sizes[2] or DEFAULT.concurrency) / made.copies)
+        missing = [name for name, size in zip(("isl", "osl", "concurrency"), sizes, strict=True) if not size]
+        name = engine_name(row["framework"])
+        narrow = weights_at_most_8_bits(model)
+        load, fits = self._load(model, device, made, name, tokens, output, requests, narrow)
+        kind = "together" if not made.apart else "apart" if made.decoders else "unstated"
+        return Case(load=load, device=device, engine=name, kind=kind, fits=fits,
+                    assumed=f"not stated, taken from the default workload: {', '.join(missing)}" if missing else "")
+
+    def _held(self, model: ModelSpec, layout: Layout, device: Device) -> Layout:
+        """The layout; where its devices cannot hold the weights, it and as many devices more as can, each with
+        attention of its own."""
+        rules, neutral = _rules(""), engine(NEUTRAL)
+        while layout.world_size < MOST and held_bytes(model, layout, neutral, rules, range(len(model.layers)),
+                                                      device.arch) > TIGHT * device.memory_bytes:
+            ranks = 2 * layout.world_size
+            layout = Layout(tp=layout.tp, dp=ranks // layout.tp, ep=ranks)
+        return layout
+
+    def _load(self, model: ModelSpec, device: Device, made: Plant, name: str, tokens: int, output: int,
+              requests: float, narrow: bool) -> tuple[Load, bool]:
+        decode, prefill = made.decode, made.prefill
+        target = _target(device, max(decode.world_size, prefill.world_size), tokens, output, self.common)
+        weights, room = self._memory(model, decode, device, name, tokens, output, narrow)
+        per_worker = self.common.worker_sequences * decode.world_size
+        workers = made.decoders or max(1, ceil(requests / per_worker))
+        batch = min(requests / workers, max(1.0, room))
+        prefillers = made.prefillers or workers
+        side = prefill.dp * prefill.tp // prefill.attention_degree
+        together = max(1, min(BATCHED // max(1, tokens), ceil(requests / prefill.dp)))
+        context = tokens + output / 2
+        step = Step(phase="decode", sequences=batch / decode.dp, tokens=1, context=context)
+        first = [Step(phase="prefill", sequences=count, tokens=tokens, context=0) for count in (1, together)]
+        alone, full = (self._pass(model, prefill, target, one) for one in first)
+        load = Load(decode=self._pass(model, decode, target, step), alone=alone, together=full, prompts=together,
+                    requests=requests, held=batch * workers, groups=side * (prefillers if made.apart else 1),
+                    output=output, narrow=float(narrow), wide=float(decode.dp > WIDE), apart=float(made.apart),
+                    unstated=float(made.apart and not made.decoders), batch=batch)
+        return load, weights <= device.memory_bytes
+
+    def _pass(self, model: ModelSpec, layout: Layout, target: Target, step: Step) -> Terms:
+        key = id(model), layout, target.cluster.device.name, target.cluster.nodes, step
+        if key not in self._terms:
+            self._terms[key] = terms(model, layout, target, step, self.common)
+        return self._terms[key]
+
+    def _memory(self, model: ModelSpec, layout: Layout, device: Device, name: str, tokens: int, output: int,
+                narrow: bool) -> tuple[int, float]:
+        """(bytes of weights on a device, sequences that the cache of a worker holds)."""
+        rules, neutral = _rules(name), engine(NEUTRAL)
+        key = id(model), layout, device.name, name, tokens + output, narrow
+        if key not in self._room:
+            settings = Settings(length=tokens + output, cache_dtype="fp8" if narrow else "auto")
+            self._room[key] = pool(model, layout, neutral, rules, device, settings).least.room.tokens
+        weights = held_bytes(model, layout, neutral, rules, range(len(model.layers)), device.arch)
+        if self._room[key] <= 0 or weights > TIGHT * device.memory_bytes:
+            return weights, float("inf")
+        groups = layout.dp * layout.tp // layout.attention_degree
+        reserved = self.known.engine(name)[0].reserved
+        return weights, self._room[key] * groups / (tokens + output * max(ANSWER, reserved))
+
+
+def _rules(name: str) -> Allocation:
+    """How an engine divides memory; of one that is not known as the first that is."""
+    rules = allocation(name, "") or allocation(next(iter(allocations())), "")
+    if rules is None:
+        raise NotPossible("no engine's memory is known", "")
+    return rules
+
+
+def engine_name(text: str) -> str:
+    """The engine that a cell names; empty: none that is known."""
+    lower = text.strip().lower()
+    return next((known for known in allocations() if re.match(rf"{known}\b(?!-)", lower)), "")
+
+
+def in_precision(model: ModelSpec, wanted: Precision | None) -> ModelSpec:
+    """The model in a stated precision. 4 bits of a model that is not in microscaled ones already are those of the
+    scheme with finer scales, and of a model without experts every linear layer is converted."""
+    if wanted is None:
+        return model
+    if wanted.scheme == "mxfp4" and not any(family.scheme == wanted.scheme for family in model.families):
+        wanted = precision("nvfp4") or wanted
+    if wanted.roles and not any(is_expert(family) for family in model.families):
+        wanted = msgspec.structs.replace(wanted, roles=LINEAR)
+    return recast(model, wanted)
+
+
+def weights_at_most_8_bits(model: ModelSpec) -> bool:
+    """Whether most stored bytes are of weights of at most 8 bits."""
+    linear = [family for family in model.families if family.parameters]
+    return 8 * sum(family.stored_bytes for family in linear) < 12 * sum(family.parameters for family in linear)
+
+
+def _target(device: Device, world: int, tokens: int, output: int, common: Common) -> Target:
+    node = inside(device)
+    network = Link(name="network", devices=0, bandwidth=common.network, latency=1e-5, source="efficiency.toml")
+    links = device.links or (network,)
+    return Target(
+        name="", partial=False, engine=engine(NEUTRAL), layouts=(),
+        cluster=Cluster(device=msgspec.structs.replace(device, links=links), devices_per_node=node,
+                        nodes=ceil(max(world, 1) / node), memory_utilization=0.9, network=network),
+        workload=msgspec.structs.replace(DEFAULT, input_tokens=tokens, output_tokens=output))
+
+
+def predict_serving(rows: Sequence[Mapping[str, str]], releases: Releases) -> Iterator[Served]:
+    """One prediction for each row, in order."""
+    cases = Cases(releases, efficiency())
+    for number, row in enumerate(rows):
+        try:
+            yield _predicted(number, row, cases)
+        except NotPossible as none:
+            yield Served(row=number, reason=none.reason)
+        except DayzeroError as error:
+            yield Served(row=number, reason=error.message)
+
+
+def _predicted(number: int, row: Mapping[str, str], cases: Cases) -> Served:
+    made = cases.of(row)
+    if not made:
+        raise NotPossible("the device is not stated, and the weights fit none that is known", "")
+    each = [_times(case) for case in made]
+    reasons = [made[0].assumed]
+    if len(made) > 1:
+        reasons.append(f"the device is not stated: the middle of {len(made)} that hold the weights")
+    if not made[0].fits:
+        reasons.append("the weights do not fit")
+    middle = [(float(np.median([one[kind][0] for one in each])), min(one[kind][1] for one in each),
+               max(one[kind][2] for one in each)) for kind in (0, 1)]
+    return Served(row=number, tpot=middle[0], ttft=middle[1], fits=made[0].fits,
+                  reason="; ".join(reason for reason in reasons if reason))
+
+
+def _times(case: Case) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
+    """((tokens' value, low, high), (first token's))."""
+    known = efficiency()
+    generation, measured = known.generation(case.device.arch)
+    figures, familiar = known.engine(case.engine)
+    tpot, ttft = (float(value) for value in served(case.load, generation, figures, known.common))
+    around = known.interval(f"{case.kind}, {'measured' if measured and familiar else 'not measured'}")
+    return ((tpot, tpot * around.tpot[0], tpot * around.tpot[1]), (ttft, ttft * around.ttft[0], ttft * around.ttft[1]))

@@ -1,0 +1,83 @@
+"""Passes from terms and shares, and what a client sees of them."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from tests.support.plan_models import dense, sparse, target
+
+from dayzero.data.efficiency import efficiency
+from dayzero.schema import Layout
+from dayzero.stages.plan.serving import Load, served
+from dayzero.stages.plan.terms import Terms, terms
+from dayzero.stages.plan.timing import pass_seconds, smooth_max
+from dayzero.stages.plan.work import Step, stage_work
+
+COMMON = efficiency().common
+GENERATION = efficiency().generations[0]
+ENGINE = efficiency().engine("any")[0]
+STEP = Step(phase="decode", sequences=8, tokens=1, context=500)
+
+
+def test_terms_are_the_work_at_the_stated_rates() -> None:
+    made, on = terms(dense(), Layout(), target(), STEP, COMMON), target()
+    work = stage_work(dense(), Layout(), on, range(len(dense().layers)), STEP)
+    device = on.cluster.device
+    assert made.linear_bytes + made.cache_bytes + made.pointwise_bytes == pytest.approx(
+        sum(item.bytes for item in work) / device.memory_bandwidth)
+    assert made.expert_bytes == made.reduces == made.exchanges == 0
+
+
+def test_terms_of_experts_and_collectives() -> None:
+    on = target(4)
+    together = terms(sparse(), Layout(tp=4), on, STEP, COMMON)
+    assert together.reduces == 2 * together.expert_layers and together.reduce_steps == 2 * together.reduces
+    assert together.exchanges == together.far == together.whole_experts == 0 and together.expert_rows > 1
+    spread = terms(sparse(), Layout(dp=4, ep=4), on, STEP, COMMON)
+    assert spread.exchanges == 2 * spread.expert_layers and spread.reduces == 0 and spread.whole_experts == 1
+    assert spread.expert_rows > together.expert_rows  # tokens of all replicas meet
+
+
+def test_smooth_max() -> None:
+    assert smooth_max(3.0, 0.0) == pytest.approx(3.0) and smooth_max(1.0, 1.0) == pytest.approx(2 ** (1 / 3))
+    assert smooth_max(1.0, 10.0) == pytest.approx(10.0, rel=0.001)
+
+
+def test_a_pass_by_hand() -> None:
+    one = Terms(linear_bytes=1e-3, operators=100, reduces=10, reduce_steps=20, rows=1e9)
+    figures = SimpleNamespace(**dict.fromkeys(GENERATION.__struct_fields__, 1.0))
+    figures.linear_bytes, figures.reduce_call, figures.reduce_step, figures.operator_call = 0.5, 7.0, 2.0, 3.0
+    engine = SimpleNamespace(operator_factor=2.0, cache_item=1.0)
+    common = SimpleNamespace(imbalance=1.0, exchange_call=0.0, far_call=0.0)
+    seconds = pass_seconds(one, figures, engine, common, prefill=False, narrow=0.0)
+    assert seconds == pytest.approx(2e-3 + (10 * 7 + 20 * 2 + 100 * 3 * 2) * 1e-6)
+
+
+def test_the_same_for_one_and_for_many() -> None:
+    first, second = (terms(dense(), Layout(), target(), step, COMMON)
+                     for step in (STEP, Step(phase="decode", sequences=99, tokens=1, context=9)))
+    many = pass_seconds(Terms.stack([first, second]), GENERATION, ENGINE, COMMON, prefill=False, narrow=np.zeros(2))
+    for one, value in zip((first, second), many, strict=True):
+        assert pass_seconds(one, GENERATION, ENGINE, COMMON, prefill=False, narrow=0.0) == pytest.approx(value)
+
+
+def load(**changes: float) -> Load:
+    """Eight requests of a small model."""
+    prompt = terms(dense(), Layout(), target(), Step(phase="prefill", sequences=1, tokens=1000, context=0), COMMON)
+    facts = {"prompts": 1, "requests": 8, "held": 8, "groups": 1, "output": 100, "narrow": 0, "wide": 0, "apart": 0,
+             "unstated": 0, "batch": 8, **changes}
+    return Load(decode=terms(dense(), Layout(), target(), STEP, COMMON), alone=prompt, together=prompt, **facts)
+
+
+def test_prefills_of_others_delay_tokens_by_their_share_of_an_answer() -> None:
+    short, long = (served(load(output=output), GENERATION, ENGINE, COMMON)[0] for output in (10, 1000))
+    apart = served(load(output=10, apart=1), GENERATION, ENGINE, COMMON)[0] / COMMON.apart_decode
+    assert short - apart == pytest.approx(100 * (long - apart)) and short > long > apart
+
+
+def test_without_room_in_the_cache_requests_wait_for_answers() -> None:
+    tpot, soon = served(load(), GENERATION, ENGINE, COMMON)
+    _, late = served(load(held=4), GENERATION, ENGINE, COMMON)
+    assert late - soon > 0.9 * 100 * tpot * 0.5

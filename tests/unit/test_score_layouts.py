@@ -1,0 +1,57 @@
+"""What the columns of serving tables mean where they state the same ranks twice, or ranks that cannot be."""
+
+from __future__ import annotations
+
+import pytest
+from tests.support.plan_models import dense, sparse
+
+from dayzero.data import device
+from dayzero.errors import NotPossible
+from dayzero.schema import Layout
+from dayzero.score_layouts import notes, number_in, plant
+
+ROW = {"mode": "agg", "tp": "8.0", "ep": "1.0", "dp": "", "num_gpus": "8.0", "concurrency": "64.0", "notes": ""}
+
+
+@pytest.mark.parametrize(("change", "layout"), [
+    ({}, Layout(tp=8)),
+    ({"ep": "8"}, Layout(tp=8, ep=8)),
+    # id=..._tp8_ep8_1499; moe_tp=8 beside tp 64: the ways that experts are split, times ep
+    ({"tp": "64", "ep": "8", "num_gpus": "64", "notes": "id=x_tp8_ep8_1499; moe_tp=8"}, Layout(tp=8, ep=8)),
+    ({"tp": "64", "ep": "8", "num_gpus": "64", "notes": "id=x_cfg7; moe_tp=8"}, Layout(tp=8, ep=8)),
+    ({"tp": "1", "dp": "64", "ep": "8", "notes": "id=x_cfg7; moe_tp=8"}, Layout(dp=8, ep=8)),
+    # heads that 3 does not divide: attention on each device
+    ({"tp": "3", "ep": "1"}, Layout(dp=3, ep=3)),
+    ({"tp": "1", "notes": "moe_tp=2"}, Layout(tp=2, attention_tp=1)),
+    ({"ep": "8", "concurrency": "80", "notes": "moe_tp=1; batch_size=10"}, Layout(tp=8, ep=8, attention_tp=1)),
+    ({"tp": ""}, Layout(tp=8)),
+])
+def test_a_layout_is_read_so_that_it_is_possible(change: dict[str, str], layout: Layout) -> None:
+    assert plant({**ROW, **change}, sparse(), device("b200")).decode == layout
+
+
+def test_a_model_without_experts_has_no_expert_groups() -> None:
+    assert plant({**ROW, "ep": "8"}, dense(), device("h100")).decode == Layout(dp=8)  # 9 heads
+
+
+def test_more_requests_than_the_batch_are_those_of_more_copies() -> None:
+    assert plant({**ROW, "tp": "1", "notes": "batch_size=16"}, dense(), device("h100")).copies == 4
+
+
+def test_workers_apart_are_in_the_notes() -> None:
+    text = ("prefill_num_workers=2 prefill_tp_size=4 prefill_moe_ep_size=4 decode_num_workers=3 decode_tp_size=1 "
+            "decode_attention_dp_size=8 decode_moe_ep_size=8")
+    made = plant({**ROW, "mode": "disagg", "notes": text}, sparse(), device("b200"))
+    assert made.apart and (made.prefillers, made.decoders) == (2, 3)
+    assert (made.prefill, made.decode) == (Layout(tp=4, ep=4), Layout(dp=8, ep=8))
+    assert plant({**ROW, "mode": "disagg", "notes": "decode_tp_size=4"}, sparse(), device("b200")).decoders is None
+
+
+def test_cells() -> None:
+    assert notes("a=3; b=4.0 c=x") == {"a": 3, "b": 4}
+    assert number_in({"tp": "nan"}, "tp") is None
+    for cell in ("many", "-2", "inf"):
+        with pytest.raises(NotPossible):
+            number_in({"tp": cell}, "tp")
+    with pytest.raises(NotPossible):
+        plant({**ROW, "tp": "", "ep": "", "num_gpus": ""}, dense(), device("h100"))
