@@ -2,7 +2,8 @@
 
     install()    in the process that runs a release's code: absent libraries can be imported from then on
     fallbacks()  around a trace: the same operators where a model file has them as loops in Python
-    called()     what was called how often; MissingStandIn is raised by what has no stand-in
+    called()     what was called how often; listening() tells each call as it is made
+    MissingStandIn is raised by what has no stand-in
 
 What stands for what is data: data/stand_ins.toml. `install` changes this process for good; a process that runs the
 library's own models does not call it.
@@ -16,10 +17,10 @@ from dayzero.data.stand_ins import stand_ins
 
 from .availability import answer
 from .finder import Finder, absent
-from .recording import MissingStandIn, called, forget
+from .recording import MissingStandIn, called, forget, listening
 from .replacing import fallbacks
 
-__all__ = ["MissingStandIn", "called", "fallbacks", "forget", "install"]
+__all__ = ["MissingStandIn", "called", "fallbacks", "forget", "install", "listening"]
 
 
 def install() -> tuple[str, ...]:

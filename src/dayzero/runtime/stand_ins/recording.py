@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from dayzero.schema.graph import StandIn
@@ -14,6 +15,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 PLAIN = "torch"
 """Operator of a helper that is several of torch's own operators."""
 _CALLS: Counter[tuple[str, str]] = Counter()
+_LISTENERS: list[Callable[[str, str], None]] = []
 _RUNNING: list[str] = []
 
 
@@ -30,8 +32,9 @@ def missing(call: str) -> MissingStandIn:
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(__package__ or "-"):
         frame = frame.f_back
-    name = frame.f_globals.get("__name__", "?").replace(".", "/")
-    return MissingStandIn(call, f"{name}.py", frame.f_lineno)
+    from dayzero.runtime.own_code import file_of  # which imports this package
+
+    return MissingStandIn(call, file_of(frame.f_globals.get("__name__", "?")), frame.f_lineno)
 
 
 def unsupported(**arguments: Any) -> None:
@@ -51,6 +54,8 @@ def counting(call: str, op: str, function: F) -> F:
     @functools.wraps(function)
     def counted(*args: Any, **kwargs: Any) -> Any:
         _CALLS[call, op or PLAIN] += 1
+        for listener in _LISTENERS:
+            listener(call, op or PLAIN)
         _RUNNING.append(call)
         try:
             return function(*args, **kwargs)
@@ -58,6 +63,16 @@ def counting(call: str, op: str, function: F) -> F:
             _RUNNING.pop()
 
     return counted  # type: ignore[return-value]
+
+
+@contextlib.contextmanager
+def listening(listener: Callable[[str, str], None]) -> Iterator[None]:
+    """The listener is told the dotted name and the operator of each call while it lasts."""
+    _LISTENERS.append(listener)
+    try:
+        yield
+    finally:
+        _LISTENERS.remove(listener)
 
 
 def called() -> tuple[StandIn, ...]:

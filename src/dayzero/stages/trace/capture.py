@@ -8,6 +8,7 @@ are left out. Needs torch.
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -17,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
 from dayzero.data.operators import Answer, Operators
+from dayzero.runtime.stand_ins import MissingStandIn, listening
 
 from . import counts
 from .captured import Call, Captured, Shapes
@@ -32,6 +34,8 @@ DTYPES = {
     torch.int32: "i32", torch.int16: "i16", torch.int8: "i8", torch.uint8: "u8", torch.bool: "bool",
 }  # fmt: skip
 """Short names of dtypes; another one keeps torch's name."""
+CACHES = ("past_key_values", "cache", "cache_params", "state")
+"""What models call the cache among their arguments and results."""
 LEARN_LIMIT = 256 * 2**20
 """Most bytes of arguments for which an operator without a shape rule is run on zeros to learn the shapes."""
 
@@ -60,6 +64,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._calls: list[Call] = []
         self._times: dict[str, int] = {}
         self._sites: Counter[tuple[Site, str]] = Counter()
+        self._stood_in: Counter[tuple[str, str, str]] = Counter()
         self._missing: dict[str, None] = {}
         self._last: tuple[Any, str] = (None, "")
 
@@ -69,13 +74,17 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._policies.begin(step.batch * step.tokens)
         self._stack, self._visits, self._recording = [("", 0)], Counter(), record
         self._calls, self._times, self._last, self._sites = [], {}, (None, ""), Counter()
+        self._stood_in = Counter()
         if self._repeats is not None:
             self._repeats.begin()
-        with torch.inference_mode(), self._watching(), self:
+        with torch.inference_mode(), self._watching(), listening(self._stands_in), self:
             out = forward()
         repeats = self._repeats.repeats() if self._repeats is not None else {}
         self._recording = False
         return out, Captured(*step, tuple(self._calls), repeats, self._times)
+
+    def _stands_in(self, call: str, op: str) -> None:
+        self._stood_in[call, op, self._stack[-1][0]] += 1
 
     @contextlib.contextmanager
     def _watching(self) -> Iterator[None]:
@@ -207,6 +216,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def failure(self, step: Step, error: BaseException) -> str:
         """Entry of `OpGraph.missing` for a step that an error ended."""
+        if isinstance(error, MissingStandIn):
+            return missing(error.call, error.file, error.line)
         return missing(f"{step.phase} ({self.describe(error)})", *raised_at(error))
 
     def sites(self, captured: Captured) -> dict[Site, int]:
@@ -214,6 +225,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         found: Counter[Site] = Counter()
         for (asked, place), times in self._sites.items():
             found[asked] += times * sum(captured.copies(place).values())
+        return found
+
+    def stand_ins(self, captured: Captured) -> dict[tuple[str, str], int]:
+        """(Function of a kernel library, operator) -> how often it was called in the last run, which gave `captured`,
+        and would have been in what was left out."""
+        found: Counter[tuple[str, str]] = Counter()
+        for (call, op, place), times in self._stood_in.items():
+            found[call, op] += times * sum(captured.copies(place).values())
         return found
 
     def missing(self) -> tuple[str, ...]:
@@ -233,8 +252,18 @@ def prefill(model: Callable[..., Any], batch: int, tokens: int, **inputs: Any) -
 
 
 def decode(model: Callable[..., Any], batch: int, cache: Any, **inputs: Any) -> Any:
-    """Run one new token of each sequence against a cache; `inputs` likewise."""
-    return model(input_ids=_token_ids(batch, 1), past_key_values=cache, use_cache=True, **inputs)
+    """Run one new token of each sequence against a cache; `inputs` likewise. The cache goes where the signature has it:
+    many models take whatever else they are given, and drop it. Raises LookupError without a cache."""
+    if cache is None:
+        raise LookupError("prefill leaves no cache")
+    taken = inspect.signature(getattr(model, "forward", model)).parameters
+    name = next((name for name in CACHES if name in taken), CACHES[0])
+    return model(input_ids=_token_ids(batch, 1), use_cache=True, **{name: cache}, **inputs)
+
+
+def cache_of(out: Any) -> Any:
+    """The cache among the results of a prefill; None: there is none."""
+    return next((left for name in CACHES if (left := getattr(out, name, None)) is not None), None)
 
 
 def whole_mask(batch: int, tokens: int) -> torch.Tensor:

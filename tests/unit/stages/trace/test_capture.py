@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import torch
 from dayzero.data.operators import operators
 from dayzero.schema import OpCall
 from dayzero.stages.trace import rows
-from dayzero.stages.trace.capture import Recorder
+from dayzero.stages.trace.capture import Recorder, cache_of, decode, prefill
 from dayzero.stages.trace.captured import Captured
 from dayzero.stages.trace.step import Step
 
@@ -159,3 +160,33 @@ def test_an_operator_that_cannot_be_run_either_ends_the_trace_and_is_named(libra
     with pytest.raises(NotImplementedError) as caught:
         recorder.run(Step("prefill", 1, 2), lambda: Model()(torch.empty(2, device="meta")))
     assert recorder.describe(caught.value).startswith("dayzero_test.nothing in the model itself: ")
+
+
+class Cached(torch.nn.Module):
+    """Takes its cache under a name of its own and drops what it does not know."""
+
+    def forward(self, input_ids: torch.Tensor, cache_params: Any = None, use_cache: bool = True, **kwargs: Any) -> Any:
+        return SimpleNamespace(logits=input_ids, cache_params=cache_params or "made", given=cache_params, rest=kwargs)
+
+
+def test_the_cache_goes_where_the_model_takes_it() -> None:
+    cache = cache_of(prefill(Cached(), 2, 3))
+    out = decode(Cached(), 2, cache)
+    assert cache == "made" == out.given and not out.rest and out.logits.shape == (2, 1)
+    with pytest.raises(LookupError, match="no cache"):
+        decode(Cached(), 2, cache_of(SimpleNamespace(logits=None)))
+
+
+@pytest.mark.parametrize("name", ["mamba", "mamba2", "falcon_mamba", "rwkv"])
+@pytest.mark.filterwarnings("ignore")
+def test_decode_of_a_state_space_continues_from_the_state(name: str) -> None:
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "vocab_size": 50, "state_size": 8, "attention_hidden_size": 32}
+    sizes |= {"num_heads": 4, "head_dim": 16, "expand": 2, "n_groups": 1} if name == "mamba2" else {}
+    with torch.device("meta"):
+        model = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(name, **sizes)).eval()
+    recorder = Recorder(model, operators())
+    out, _ = recorder.run(Step("prefill", 1, 5), lambda: prefill(model, 1, 5))
+    _, with_state = recorder.run(Step("decode", 1, 1, 5), lambda: decode(model, 1, cache_of(out)))
+    _, without = recorder.run(Step("prefill", 1, 1), lambda: prefill(model, 1, 1))
+    assert [call[:1] + call[5:8] for call in with_state.calls] != [call[:1] + call[5:8] for call in without.calls]

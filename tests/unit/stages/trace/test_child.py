@@ -8,7 +8,19 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("torch")
-from tests.support.own_code import EXPERTS, HEADS, HIDDEN, LAYERS, MODELING, PARAMETERS, VOCAB, WIDTH, guest, tensors
+from tests.support.own_code import (
+    CONFIGURATION,
+    EXPERTS,
+    HEADS,
+    HIDDEN,
+    LAYERS,
+    MODELING,
+    PARAMETERS,
+    VOCAB,
+    WIDTH,
+    guest,
+    tensors,
+)
 
 from dayzero.errors import NotPossible, StageError
 from dayzero.runtime.isolation import Limits
@@ -65,7 +77,7 @@ def test_shapes_that_the_own_code_does_not_declare_are_found(tmp_path) -> None:
 
 @pytest.mark.parametrize(("code", "says"), [
     ("from transformers.utils import no_such_name", r"no_such_name.*\(modeling_guest.py:1\)"),
-    ("import no_such_package_at_all", r"no_such_package_at_all.*\(modeling_guest.py:1\)"),
+    ("open('/no/such/file')", r"No such file.*\(modeling_guest.py:1\)"),
     ("\n\nthis is no python", r"\(modeling_guest.py:3\)"),
 ])  # fmt: skip
 def test_code_that_cannot_be_imported_is_told_with_its_line(tmp_path, code, says) -> None:
@@ -130,3 +142,29 @@ def test_files_that_are_links_into_a_cache_are_read(tmp_path) -> None:
     file.rename(blob)
     file.symlink_to(blob)
     assert trace(made, trust=LIMITS).parameters == PARAMETERS
+
+
+UNKNOWN = "from fla.ops.unknown import mystery_kernel"
+"""A function of a kernel library that no stand-in is known for."""
+
+
+@pytest.mark.parametrize(("condition", "phases"), [("True", set()), ("new == 1", {"prefill"})])
+def test_a_kernel_without_stand_in_is_missing_with_its_call_file_and_line(tmp_path, condition, phases) -> None:
+    before = "        x = x + self.o_proj("
+    modeling = MODELING.replace(before, f"        mixed = mystery_kernel(q, k) if {condition} else mixed\n{before}", 1)
+    modeling = f"{UNKNOWN}\n{modeling}"
+    line = next(number for number, text in enumerate(modeling.splitlines(), 1) if "mystery_kernel(q" in text)
+    graph = trace(release(guest(tmp_path / "guest", modeling=modeling), tmp_path), tokens=12, context=5, trust=LIMITS)
+    assert graph.missing == (f"fla.ops.unknown:mystery_kernel at modeling_guest.py:{line}",)
+    assert set(graph.phases) == phases == {call.phase for call in graph.operators}
+    assert graph.parameters == PARAMETERS and graph.modules and graph.layer_kinds
+
+
+def test_calls_of_stand_ins_are_counted_in_modules_that_were_left_out_too(tmp_path) -> None:
+    before = "return self.down_proj("
+    modeling = MODELING.replace(before, f"x = l2norm(x)\n        {before}", 1)
+    modeling = f"from fla.modules.l2norm import l2norm\n{modeling}"
+    made = release(guest(tmp_path / "guest", modeling=modeling), tmp_path)
+    graph = trace(made, tokens=12, context=5, trust=LIMITS)  # prefill of 5 tokens fills the cache and counts for nothing
+    [one] = graph.stand_ins
+    assert one.call == "fla.modules.l2norm:l2norm" and one.times == 2 * LAYERS * EXPERTS
