@@ -28,8 +28,10 @@ NEEDED = ("source", "model", "gpu", "num_gpus", "tp", "pp", "ep", "dp", "mbs", "
 GIB = 2**30
 _SCHEMES = (("nvfp4", "nvfp4"), ("mxfp8", "mxfp8"), ("fp8-mx", "mxfp8"), ("fp8", "fp8"), ("fp16", "f16"),
             ("bf16", "bf16"))
-_FACTS = {"hidden": r"\bh(?:idden(?:_size)?)?[ =:]*(\d+)\b", "layers": r"\bL(?:ayers)?[ =:]*(\d+)\b",
+_FACTS = {"hidden": r"\bh(?:idden(?:_size)?)?[ =:]*(\d+)\b", "layers": r"\b(?:L|layers)[ =:]*(\d+)\b",
           "heads": r"\b(?:a|heads)[ =:]*(\d+)\b", "vocab": r"\bvocab(?:_size)?[ =:]*(\d+)\b"}
+_WORDS = re.compile(r"(?<![a-z])[a-z]?\d+(?:\.\d+)?[bmt](?![a-z])|\d+(?:\.\d+)?|[a-z]+")
+"""Words of a name, numbers, and sizes with their unit, of which one letter says what they count (`a3b`)."""
 _RECOMPUTE = re.compile(r"recompute=([\w+]+)|\b(full|selective) (?:AC\b|recompute|activation)", re.IGNORECASE)
 _CORE = ("attn_only", "core_attn", "selective")
 _SHARED = re.compile(r"\bFSDP ?\d*(?:=(\d+))?", re.IGNORECASE)
@@ -138,13 +140,15 @@ def far(name: str, squashed_release: str) -> int | None:
     """How much a release's name has beside the words and numbers of `name`, in their order; a number that goes on after
     a dot counts ten. None: it lacks one of them."""
     at = beside = 0
-    for word in re.findall(r"[a-z]+|\d+(?:\.\d+)?", re.sub(r"\(.*?\)", "", name.lower())):
-        pattern = rf"(?<!\d){re.escape(word)}(?!\d)" if word[-1].isdigit() else "-?".join(word)
+    for word in _WORDS.findall(re.sub(r"\(.*?\)", "", name.lower())):
+        number, size = word[-1].isdigit(), any(letter.isdigit() for letter in word)
+        whole = rf"(?<!\d){re.escape(word)}(?!\d)" if number else rf"(?<![\da-z.]){re.escape(word)}(?![\da-z])"
+        pattern = whole if size else "-?".join(word)
         found = re.compile(pattern).search(squashed_release, at)
         if not found:
             return None
         beside, at = beside + found.start() - at, found.end()
-        if word[-1].isdigit() and squashed_release[at : at + 1] == ".":
+        if number and squashed_release[at : at + 1] == ".":
             beside += 10
     return beside + len(squashed_release) - at
 
