@@ -22,6 +22,7 @@ from dayzero.runtime.stand_ins import MissingStandIn, listening
 
 from . import counts
 from .captured import Call, Captured, Shapes
+from .expansion import shares
 from .kinds import Classifier, Place, plain
 from .policies import Policies, Routing
 from .repeats import Repeats
@@ -61,6 +62,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._stack: list[tuple[str, int]] = [("", 0)]
         self._visits: Counter[str] = Counter()
         self._recording = self._silent = False
+        self._step = Step("prefill", 1, 1)
         self._calls: list[Call] = []
         self._times: dict[str, int] = {}
         self._sites: Counter[tuple[Site, str]] = Counter()
@@ -71,6 +73,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def run(self, step: Step, forward: Callable[[], Any], *, record: bool = True) -> tuple[Any, Captured]:
         """Result of one run of the model, and its calls (none without `record`). Raises what the model's code raises,
         and InconsistentError when something was left out that did differ."""
+        self._step = step
         self._policies.begin(step.batch * step.tokens)
         self._stack, self._visits, self._recording = [("", 0)], Counter(), record
         self._calls, self._times, self._last, self._sites = [], {}, (None, ""), Counter()
@@ -207,7 +210,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             flops, size = counted or 0, counts.moved(op, self._table, inputs, outputs)
         first = inputs[0].dtype if inputs else outputs[0].dtype if outputs else None
         dtype = DTYPES.get(first, str(first).removeprefix("torch.")) if first else ""
-        self._calls.append(Call(op, path, visit, names, kind, _shapes(inputs), _shapes(outputs), dtype, flops, size))
+        call = Call(op, path, visit, names, kind, _shapes(inputs), _shapes(outputs), dtype, flops, size)
+        self._calls += shares(call, self._step)
 
     def describe(self, error: BaseException) -> str:
         """Operator, module and reason of an error that ended a run."""

@@ -9,6 +9,7 @@ from math import inf
 from dayzero.schema import OpCall, Phase
 
 from .captured import Call, Captured
+from .expansion import EXPANSION
 
 
 def operators(captured: Captured, types: Mapping[str, str], shown: Callable[[str], str]) -> tuple[OpCall, ...]:
@@ -54,4 +55,4 @@ def totals(captured: Captured, calls: Iterable[OpCall]) -> Phase:
     own = [call for call in calls if call.phase == captured.phase]
     return Phase(name=captured.phase, batch=captured.batch, tokens=captured.tokens, context=captured.context,
                  flops=sum(call.flops for call in own), bytes=sum(call.bytes for call in own),
-                 operators=sum(call.count for call in own))
+                 operators=sum(call.count for call in own if call.kind != EXPANSION))

@@ -175,3 +175,21 @@ def test_a_loop_over_experts_is_traced_with_balanced_routing(make, configs) -> N
     told = {(site.kind, site.assumed) for site in graph.control_flow if site.executed}
     assert ("nonzero", "8 of 9; 2 of 9") in told  # all experts, then those that one token visits
     assert {site.file for site in graph.control_flow} == {"transformers/models/dbrx/modeling_dbrx.py"}
+
+
+def test_a_latent_that_is_expanded_again_is_no_linear(make, configs) -> None:
+    """2 layers of an attention with a latent of 16 for 6 heads of 8 + 8: expanded for 1 new token and 20 cached ones."""
+    latent = {"architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3", "kv_lora_rank": 16,
+              "q_lora_rank": 24, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 8, "head_dim": 4,
+              "num_key_value_heads": 6, "first_k_dense_replace": 2, "n_routed_experts": 4, "n_group": 1,
+              "topk_group": 1, "num_experts_per_tok": 2, "tie_word_embeddings": False}
+    graph = trace(make(configs["dense"] | latent), batch=3, tokens=7, context=20)
+    weights = graph.parameters - 100 * 48 - 2 * (2 * 48 + 24 + 16) - 48  # without embedding and norms
+    assert flops(graph, "decode", "linear") == 2 * 3 * weights
+    assert flops(graph, "prefill", "linear") == 2 * 21 * weights and not flops(graph, "prefill", "expansion")
+    assert flops(graph, "decode", "expansion") == 2 * 2 * 3 * 20 * 16 * 6 * (8 + 8)
+    one, again = [each for each in graph.operations if each.phase == "decode" and each.module.endswith("kv_b_proj")]
+    assert (one.variant, one.axes["tokens"]) == ("", "batch * tokens")
+    assert (again.variant, again.axes["tokens"]) == ("expansion", "batch * context") and again.exact
+    own = [call.count for call in graph.operators if call.phase == "decode" and call.kind != "expansion"]
+    assert graph.phases["decode"].operators == sum(own)  # a call with two shares is one

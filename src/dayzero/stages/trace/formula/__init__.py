@@ -20,7 +20,7 @@ from dayzero.schema.graph import Operation, PhaseName
 
 from .between import between
 from .mixing import mixing
-from .parts import Part, weights_of
+from .parts import EXPANSION, Part, weights_of
 from .products import experts, products
 
 NO_CODE = "what only the model's code shows, as none ran"
@@ -39,7 +39,7 @@ def graph(model: ModelSpec, *, batch: int = 1, tokens: int = 64, context: int = 
     found = _parts(model)
     phases: list[tuple[PhaseName, int, int]] = [("prefill", tokens, 0), ("decode", 1, context)]
     operations = tuple(_operation(part, phase, model.dtype, batch, new, cached)
-                       for phase, new, cached in phases for part in found)
+                       for phase, new, cached in phases for part in found if cached or part.variant != EXPANSION)
     return OpGraph(
         parameters=model.parameters, operators=(), modules=tuple(_modules(model)), control_flow=(),
         phases={phase: _totals(phase, batch, new, cached, operations) for phase, new, cached in phases},

@@ -12,7 +12,7 @@ from dayzero.placement.memory import value_bytes
 from dayzero.placement.split import is_expert
 from dayzero.schema import Attention, ModelSpec
 
-from .parts import KEYS, ROUTER_ITEM, ROWS, Axes, Part, Weight, attention_of, for_all_rows, sides_of
+from .parts import EXPANSION, ROUTER_ITEM, ROWS, Axes, Part, Weight, attention_of, for_all_rows, sides_of
 
 
 def products(model: ModelSpec, weights: list[Weight]) -> Iterator[Part]:
@@ -35,7 +35,11 @@ def products(model: ModelSpec, weights: list[Weight]) -> Iterator[Part]:
                 "sequences": "batch", "tokens": "tokens", "channels": channels, "inner": prod(inner), "kernel": kernel,
                 "item": item, "weight_item": weight.item})
         elif sides := sides_of(weight, model):
-            yield _product(weight, sides, model, item)
+            part = _product(weight, sides, model, item)
+            yield part
+            if family.role == "attention.kv_up":  # what is cached is expanded again, with the weight that was just read
+                again: Axes = {"tokens": "batch * context", "weight_item": 0}
+                yield part._replace(variant=EXPANSION, axes=part.axes | again)
 
 
 def _product(weight: Weight, sides: tuple[int, int], model: ModelSpec, item: float) -> Part:
@@ -50,8 +54,6 @@ def _product(weight: Weight, sides: tuple[int, int], model: ModelSpec, item: flo
     if family.role == "attention.o_down":  # a matrix of its own for each group of heads
         groups = max(1, attention_of(family, model).output_groups)
         axes |= {"groups": groups, "outer": outer // groups}
-    if family.role == "attention.kv_up":  # what is cached is expanded again in each pass
-        axes["tokens"] = f"batch * ({KEYS})"
     return Part("linear", "head" if family.role == "head" else "", weight.module, family.layers, axes)
 
 

@@ -49,15 +49,17 @@ def _products(work: Sequence[Call], bases: Sequence[str]) -> list[Product]:
 
 
 def linear(work: Sequence[Call], bases: Sequence[str], around: Around) -> Read | None:
-    """One product with a weight; `head` when it gives a score for each token of the vocabulary."""
+    """One product with a weight; `head` when it gives a score for each token of the vocabulary, `expansion` of tokens in
+    the cache."""
     found = _products(work, bases)
     if not found:
         return None
     one = found[0]
-    variant = "head" if one.outer == around.vocab and not around.in_layer else ""
+    again = any(call.kind == "expansion" for call in work)  # of the same call as a linear, which reads the weight
+    variant = "expansion" if again else "head" if one.outer == around.vocab and not around.in_layer else ""
     axes: dict[str, Axis] = {
         "tokens": product(one.rows), "groups": product(one.groups), "inner": product(one.inner),
-        "outer": product(one.outer), "item": around.item, "weight_item": around.weight_item,
+        "outer": product(one.outer), "item": around.item, "weight_item": 0 if again else around.weight_item,
     }  # fmt: skip
     return "linear", variant, axes
 

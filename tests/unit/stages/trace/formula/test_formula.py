@@ -75,8 +75,10 @@ def test_latent_attention_expands_what_is_cached(models: dict[str, ModelSpec]) -
     """DeepSeek-V3 (arXiv 2412.19437, section 4.2): 61 layers, 128 heads of 128 + 64 and 128, latents of 512; the
     multi-token-prediction layer takes no part; 8 of 256 experts of 3 x 7168 x 2048 in 58 layers."""
     found = graph(models["deepseek-v3"], tokens=64, context=4096)
-    (expanding,) = [one for one in of(found, "linear", "decode") if one.module.endswith("kv_b_proj")]
-    assert expanding.flops == 61 * 2 * 4097 * 512 * 128 * (128 + 128)
+    one, again = [one for one in of(found, "linear", "decode") if one.module.endswith("kv_b_proj")]
+    assert one.flops == 61 * 2 * 512 * 128 * (128 + 128) and one.variant == ""
+    assert again.flops == 4096 * one.flops and again.variant == "expansion" and again.axes["weight_item"] == 0
+    assert not of(found, "linear", variant="expansion")  # in prefill nothing is cached
     assert flops(of(found, "attention", "decode", "latent")) == 61 * 2 * 128 * (192 + 128) * 4097
     assert flops(of(found, "experts")) == 58 * 2 * 64 * 8 * 3 * 7168 * 2048
     (experts,) = of(found, "experts")
