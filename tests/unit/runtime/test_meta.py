@@ -53,3 +53,30 @@ def test_what_has_no_values_is_not_filled() -> None:
         assert torch.empty(3).fill_(2).tolist() == [2, 2, 2] and torch.ones(2).zero_().sum() == 0
         assert torch.zeros(100).normal_(5, 0.1).mean() > 4
     assert "normal_" not in vars(torch.Tensor) and torch.zeros(100).normal_(5, 0.1).mean() > 4
+
+
+def test_a_module_that_is_made_elsewhere_stays_on_meta() -> None:
+    from dayzero.runtime.meta import kept_empty
+
+    plain = torch.nn.Module.to_empty
+    with kept_empty(), torch.device("meta"):
+        assert torch.nn.utils.skip_init(torch.nn.Linear, 2, 2).weight.is_meta
+    assert torch.nn.Module.to_empty is plain and not torch.nn.utils.skip_init(torch.nn.Linear, 2, 2).weight.is_meta
+
+
+def test_only_parameters_have_no_values() -> None:
+    from dayzero.runtime.meta import parameters_on_meta, without_values
+
+    class Asks(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rates = [x.item() for x in torch.linspace(0, 1, 3)]
+            self.linear = torch.nn.Linear(2, 2)
+            self.plain = torch.ones(2)
+            self.register_buffer("kept", torch.ones(2))
+
+    with parameters_on_meta():
+        made = Asks()
+    assert made.rates == [0.0, 0.5, 1.0] and made.linear.weight.is_meta and not made.plain.is_meta
+    made = without_values(made)
+    assert made.plain.is_meta and made.kept.is_meta and not torch.nn.Linear(2, 2).weight.is_meta

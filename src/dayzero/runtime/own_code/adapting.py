@@ -11,14 +11,15 @@ from typing import Any
 
 
 def adapt(package: str) -> tuple[str, ...]:
-    """Adapt the model and config classes of all modules of the package that are loaded. Returns what was done, once each: nothing
-    with a library that takes them as they are."""
+    """Adapt the model and config classes of all modules of the package that are loaded. Returns what was done, once
+    each: nothing with a library that takes them as they are."""
     from transformers import PreTrainedConfig, PreTrainedModel
 
     if not hasattr(PreTrainedModel, "get_expanded_tied_weights_keys"):
         return ()
     done: dict[str, None] = {}
-    for base, change in ((PreTrainedModel, _tied), (PreTrainedModel, _ties), (PreTrainedConfig, _scaled)):
+    for base, change in ((PreTrainedModel, _tied), (PreTrainedModel, _ties), (PreTrainedModel, _fused),
+                         (PreTrainedConfig, _scaled)):
         for kind in _classes(package, base):
             if text := change(kind):
                 done[text] = None
@@ -80,6 +81,14 @@ def _called_with(method: Callable[..., Any], taken: set[str]) -> Callable[..., A
         return method(self, **{name: value for name, value in arguments.items() if name in taken})
 
     return tie_weights
+
+
+def _fused(kind: type) -> str:
+    """A model that says by the earlier name that its attention can be a fused one."""
+    if not vars(kind).get("_supports_flash_attn_2") or "_supports_flash_attn" in vars(kind):
+        return ""
+    kind._supports_flash_attn = True  # type: ignore[attr-defined]
+    return f"{kind.__name__}._supports_flash_attn_2: now called _supports_flash_attn"
 
 
 def _scaled(kind: type) -> str:

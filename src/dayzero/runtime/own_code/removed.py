@@ -115,7 +115,7 @@ def use_return_dict(self: Any) -> bool:
 
 def get_max_length(self: Any) -> int | None:
     """The most tokens that a cache can hold; None where there is no limit."""
-    most = self.get_max_cache_shape()
+    most = getattr(self, "max_cache_len", None)
     return most if most is not None and most > 0 else None
 
 

@@ -55,7 +55,8 @@ class Runs:
         try:
             captured = self._made(step)
         except LIBRARY_ERRORS as error:
-            if isinstance(error, MissingStandIn) or self.masked or not (requested and (self._ran is False or step.phase == "decode")):
+            hopeless = isinstance(error, MissingStandIn) or self.masked
+            if hopeless or not requested or (self._ran and step.phase == "prefill"):
                 raise
             failed, self.masked = self.recorder, True
             self._again(repeats=True)

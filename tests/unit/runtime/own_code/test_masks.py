@@ -45,3 +45,16 @@ def test_a_cache_of_its_own_making_is_asked_in_the_earlier_way() -> None:
     mask = MAKE(config=config(), input_embeds=torch.zeros(1, 3, 8), attention_mask=None,
                 cache_position=torch.arange(2, 5), past_key_values=OwnCache())
     assert (mask[0, 0] == 0).int().tolist() == [[1, 1, 1, 0, 0], [1, 1, 1, 1, 0], [1, 1, 1, 1, 1]]
+
+
+def test_a_cache_of_the_librarys_kind_that_overrides_a_method_in_the_earlier_way() -> None:
+    class Own(DynamicCache):
+        def get_mask_sizes(self, cache_position: Any, layer_idx: int = 0) -> tuple[int, int]:
+            return len(cache_position) + 2, 0
+
+        def get_seq_length(self, layer_idx: int = 0) -> int:
+            return 2
+
+    x = torch.zeros(1, 3, 8)
+    mask = MAKE(config(), x, torch.ones(1, 5, dtype=torch.int64), torch.arange(2, 5), Own())
+    assert mask.shape == (1, 1, 3, 5)

@@ -68,3 +68,41 @@ def test_a_cache_in_the_earlier_way() -> None:
     cache = kind.from_legacy_cache((pair, pair))
     assert cache.get_usable_length(7) == cache.seen_tokens == 3 and kind.from_legacy_cache().seen_tokens == 0
     assert all(torch.equal(a, b) for layer in cache.to_legacy_cache() for a, b in zip(layer, pair, strict=True))
+
+
+def test_masks_of_before_version_4_35() -> None:
+    assert removed.padding(torch.tensor([[1, 0]]), 2).tolist() == [[[[False, True], [False, True]]]]
+    future = removed.future((1, 2), "cpu", 1)
+    assert future.tolist() == [[[[False, False, True], [False, False, False]]]]
+    assert allowed(removed.triangle((1, 2), torch.float32, "cpu", 1)) == [[1, 1, 0], [1, 1, 1]]
+
+
+def test_masks_of_heads_and_of_another_model() -> None:
+    model = SimpleNamespace(dtype=torch.float32)
+    assert removed.get_head_mask(model, None, 3) == [None] * 3
+    assert removed.get_head_mask(model, torch.ones(4), 3).shape == (3, 1, 4, 1, 1)
+    assert removed.get_head_mask(model, torch.ones(3, 4), 3).shape == (3, 1, 4, 1, 1)
+    assert removed.invert_attention_mask(model, torch.tensor([[1, 0]])).tolist() == [[[[0.0, LEAST]]]]
+    assert removed.invert_attention_mask(model, torch.ones(1, 5, 2)).shape == (1, 1, 5, 2)
+
+
+def test_what_a_cache_had_beside_its_layers() -> None:
+    transformers = pytest.importorskip("transformers")
+    names = {"key_cache": removed.key_cache, "value_cache": removed.value_cache,
+             "_seen_tokens": removed.counted_tokens, "get_max_length": removed.get_max_length}
+
+    def update(self, keys, values, layer):
+        self.key_cache.append(keys)
+        self._seen_tokens += keys.shape[-2]
+        return self.key_cache[layer], values
+
+    plain = type("Plain", (transformers.DynamicCache,), names)
+    own = type("Own", (plain,), {"update": update})()
+    cache = transformers.DynamicCache()
+    cache.__class__ = type("Cache", (transformers.DynamicCache,), names)
+    keys = torch.ones(1, 2, 3, 4)
+    cache.update(keys, 2 * keys, 0)
+    assert torch.equal(cache.key_cache[0], keys) and torch.equal(cache.value_cache[0], 2 * keys)
+    assert cache._seen_tokens == 3 and cache.get_max_length() is None
+    own.update(keys, keys, 0)
+    assert len(own.key_cache) == 1 and own._seen_tokens == 3 and own.value_cache == []
