@@ -32,7 +32,7 @@ from dayzero.schema.allocation import Allocation
 from dayzero.schema.hardware import LEAST_RATE
 from dayzero.schema.store import write_atomic
 
-COLUMNS = ("row", "weights_gib_per_gpu", "kv_cache_tokens", "fits", "reason")
+COLUMNS = ("row", "weights_gib_per_gpu", "kv_cache_tokens", "fits", "reason", "peak_gib_per_gpu")
 """Of the predictions of memory."""
 NEEDED = {
     "memory": ("model", "gpu", "gpu_mem_gib", "tp", "pp", "ep", "dp", "quant", "gpu_memory_utilization",
@@ -72,12 +72,14 @@ class Prediction:
     """Whether the engine starts; None with a reason: it cannot be told."""
     reason: str = ""
     """Why there is no prediction, why it does not fit or why that cannot be told."""
+    peak: float | None = None
+    """GiB on the fullest device while training."""
 
     def cells(self) -> tuple[str, ...]:
         """In the order of COLUMNS."""
         return (str(self.row), "" if self.weights is None else f"{self.weights:.4f}",
                 "" if self.tokens is None else str(self.tokens), "" if self.fits is None else str(self.fits).lower(),
-                self.reason)
+                self.reason, "" if self.peak is None else f"{self.peak:.4f}")
 
 
 class Models:
@@ -88,6 +90,7 @@ class Models:
         for folder in folders:
             if not folder.is_dir():
                 raise UsageError(f"{folder} is not a folder of releases", "give the one that holds org__name folders")
+        self.trainable = training.Trainable(folders)
         self._paths: dict[str, Path] = {}
         for folder in folders:
             for path in sorted(folder.iterdir()):
@@ -146,8 +149,12 @@ def predict_memory(rows: Sequence[Mapping[str, str]], models: Models) -> Iterato
 
 
 def _predicted(number: int, row: Mapping[str, str], models: Models) -> Prediction:
-    if row.get("kind", "serving") != "serving":
-        raise NotPossible("only memory of serving is predicted", "")
+    kind = row.get("kind", "serving")
+    if kind.startswith("training"):
+        peak, fits = training.peak(row, models.trainable)
+        return Prediction(row=number, peak=peak, fits=fits, reason="" if fits is not None else training.TIGHT)
+    if kind != "serving":
+        raise NotPossible("only memory of serving and training is predicted", "")
     elsewhere = _ELSEWHERE.search(f"{row['framework']} {row['quant']} {row['notes']}")
     if elsewhere:
         raise NotPossible(f"not all weights are on the device: {elsewhere[0]}", "")

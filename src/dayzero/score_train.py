@@ -26,6 +26,9 @@ COLUMNS = ("row", "step_time_s", "step_time_low_s", "step_time_high_s", "tflops_
 NEEDED = ("source", "model", "gpu", "num_gpus", "tp", "pp", "ep", "dp", "mbs", "gbs", "seq", "precision", "notes")
 """Columns that a table of training points has to have; vp, cp and others are read where they are there."""
 GIB = 2**30
+SURE = (0.85, 1.5)
+"""Shares of a device's memory up to which a peak fits, and above which it does not whatever is recomputed."""
+TIGHT = "whether it fits cannot be told"
 _SCHEMES = (("nvfp4", "nvfp4"), ("mxfp8", "mxfp8"), ("fp8-mx", "mxfp8"), ("fp8", "fp8"), ("fp16", "f16"),
             ("bf16", "bf16"))
 _FACTS = {"hidden": r"\bh(?:idden(?:_size)?)?[ =:]*(\d+)\b", "layers": r"\b(?:L|layers)[ =:]*(\d+)\b",
@@ -33,7 +36,6 @@ _FACTS = {"hidden": r"\bh(?:idden(?:_size)?)?[ =:]*(\d+)\b", "layers": r"\b(?:L|
 _WORDS = re.compile(r"(?<![a-z])[a-z]?\d+(?:\.\d+)?[bmt](?![a-z])|\d+(?:\.\d+)?|[a-z]+")
 """Words of a name, numbers, and sizes with their unit, of which one letter says what they count (`a3b`)."""
 _RECOMPUTE = re.compile(r"recompute=([\w+]+)|\b(full|selective) (?:AC\b|recompute|activation)", re.IGNORECASE)
-_CORE = ("attn_only", "core_attn", "selective")
 _SHARED = re.compile(r"\bFSDP ?\d*(?:=(\d+))?", re.IGNORECASE)
 _ZERO = re.compile(r"\bZeRO-?([0-3])\b", re.IGNORECASE)
 
@@ -78,9 +80,9 @@ class Trained:
     peak: float | None = None
     """GiB on the fullest device."""
     fits: bool | None = None
-    """Whether that is less than the device has; None with a reason: there is no prediction."""
+    """Whether that is less than the device has; None with a reason: it cannot be told, or there is no prediction."""
     reason: str = ""
-    """Why there is no prediction."""
+    """Why there is no prediction, or why it cannot be told whether it fits."""
 
     def cells(self) -> tuple[str, ...]:
         """In the order of COLUMNS."""
@@ -228,10 +230,10 @@ def stated_layout(row: Mapping[str, str]) -> Layout:
 
 
 def stated_recompute(told: str) -> Recompute:
-    """What a text says is computed again; nothing, if it says nothing."""
+    """What a text says is computed again: all, parts of layers, or nothing, also if it says nothing."""
     found = _RECOMPUTE.search(told)
     word = (found[1] or found[2]).lower() if found else "none"
-    return "full" if word == "full" else "selective" if word in _CORE else "none"
+    return "full" if word == "full" else "none" if word == "none" else "selective"
 
 
 def stated_date(told: str) -> str:
@@ -267,10 +269,27 @@ def predicted(one: Point, made: Work | None = None) -> Trained:
     step = seconds(made, one.setup, known.reached).seconds
     rate = one.setup.tokens / step / one.setup.layout.world_size
     flops = token_flops(one.model, one.setup.sequence, drafts=one.drafts, frozen=one.setup.frozen)
-    peak = max(sum(causes.values()) for causes in peak_bytes(one.model, one.setup, one.cluster, one.drafts))
+    most, fits = room(one)
     wide = known.within(one.model.mixes_experts)
     return Trained(row=one.row, step=step, low=step / wide, high=step * wide, tflops=rate * flops / 1e12, rate=rate,
-                   peak=peak / GIB, fits=peak <= one.cluster.device.memory_bytes)
+                   peak=most, fits=fits, reason="" if fits is not None else TIGHT)
+
+
+def peak(row: Mapping[str, str], models: Trainable) -> tuple[float, bool | None]:
+    """(GiB on the fullest device, whether it has that, see `room`) of a row of a table of memory: its precision is in
+    `quant`, batch and sequence are in the notes as `mbs=1 gbs=64 seq=4096 cp=1`. Raises NotPossible, LayoutError."""
+    stated = dict(re.findall(r"\b(mbs|gbs|seq|cp|vp)=(\d+)", row["notes"]))
+    one = point(0, {"cp": "", "vp": "", "gbs": "", "mbs": "", "seq": "", **row, **stated, "precision": row["quant"]},
+                models)
+    return room(one)
+
+
+def room(one: Point) -> tuple[float, bool | None]:
+    """(GiB on the fullest device, whether it has that). None: it depends on what is not stated, which parts are
+    recomputed, how fragmented memory gets; peaks are only predicted to about a quarter."""
+    size = max(sum(causes.values()) for causes in peak_bytes(one.model, one.setup, one.cluster, one.drafts))
+    share = size / one.cluster.device.memory_bytes
+    return size / GIB, True if share <= SURE[0] else False if share > SURE[1] else None
 
 
 def predict_training(rows: Sequence[Mapping[str, str]], folders: Sequence[Path]) -> Iterator[Trained]:

@@ -65,7 +65,7 @@ def test_what_does_not_fit_says_why(models: Models) -> None:
 
 
 @pytest.mark.parametrize(("change", "reason"), [
-    ({"model": "Nobody-7B"}, "no release of Nobody-7B"), ({"kind": "training peak"}, "only memory of serving"),
+    ({"model": "Nobody-7B"}, "no release of Nobody-7B"), ({"kind": "disk"}, "only memory of serving"),
     ({"notes": "experts on CPU"}, "not all weights are on the device"), ({"quant": "gguf q4"}, "not all weights"),
     ({"tp": ""}, "layout is not stated"), ({"tp": "many"}, "tp is not a number"), ({"tp": "0"}, "degrees start at 1"),
     ({"gpu_mem_gib": "inf"}, "gpu_mem_gib is not a sensible number"),

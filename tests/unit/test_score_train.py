@@ -12,6 +12,7 @@ from dayzero.score_train import (
     NEEDED,
     Trainable,
     far,
+    peak,
     point,
     predict_training,
     squashed,
@@ -70,7 +71,8 @@ def test_sizes_in_words(text, facts):
 
 
 @pytest.mark.parametrize(("name", "found"), [
-    ("LLAMA3_8B", "Meta-Llama-3.1-8B"), ("Llama-3.1-8B", "Meta-Llama-3.1-8B"), ("DeepSeekV3 (w/o MTP)", "DeepSeek-V3"),
+    ("LLAMA3_8B", "Meta-Llama-3.1-8B"), ("Llama-3.1-8B", "Meta-Llama-3.1-8B"),
+    ("DeepSeekV3 (w/o MTP)", "DeepSeek-V3"),
     ("GPT OSS 120B", "gpt-oss-120b"), ("Kimi_K2", "Kimi-K2-Instruct"), ("Qwen3_30B_a3B", "Qwen3-30B-A3B"),
     ("LLAMA3_70B", None), ("Qwen3_3B", None), ("Nemotron_3_5_Lightning", "Nemotron-3.5-Lightning")])
 def test_names_find_the_nearest_release(name, found):
@@ -83,7 +85,8 @@ def test_names_find_the_nearest_release(name, found):
 
 @pytest.mark.parametrize(("text", "what"), [
     ("recompute=full; x", "full"), ("recompute=attn_only", "selective"), ("T1 FSDP; selective AC", "selective"),
-    ("T2 full AC", "full"), ("recompute=none", "none"), ("measured", "none")])
+    ("T2 full AC", "full"), ("recompute=mla_up_proj+mlp", "selective"),
+    ("recompute=none", "none"), ("measured", "none")])
 def test_recomputation_in_words(text, what):
     assert stated_recompute(text) == what
 
@@ -109,6 +112,15 @@ def test_a_row_is_read():
 def test_rows_that_say_too_little(folder, changes, reason):
     (one,) = predict_training([VTRAIN | changes], [folder])
     assert one.step is None and reason in one.reason and len(one.cells()) == len(COLUMNS)
+
+
+@pytest.mark.parametrize(("gpu", "fits"), [("H100", True), ("A100", True), ("RTX4090", False)])
+def test_a_measured_peak(folder, gpu, fits):
+    # pytorch/torchtitan, benchmarks/llama3_h100_202412_torchtitan.md: 62.0 GiB on 128 devices
+    row = {"source": "x", "model": "Llama-3.1-8B", "gpu": gpu, "num_gpus": "128", "tp": "1", "pp": "1", "ep": "",
+           "dp": "128", "quant": "BF16", "notes": "mbs=2 gbs=256 seq=8192 cp=1 vp=; FSDP; selective AC; FSDP2"}
+    size, told = peak(row, Trainable([folder]))
+    assert size == pytest.approx(62.0, rel=0.05) and told is fits
 
 
 def test_a_missing_fact_is_an_error_of_its_own(folder):
