@@ -126,7 +126,7 @@ def fused_kda_gate(
     """Log decay of a delta rule from what a projection gives: [..., H, K]. Earlier versions took [..., H * K], the size
     of a head in the place of the bias, and the bias as `g_bias`."""
     if isinstance(dt_bias, int):
-        g, dt_bias = g.unflatten(-1, (-1, dt_bias)), g_bias
+        g, dt_bias = g.view(*g.shape[:-1], -1, dt_bias), g_bias
     return impl.linear_attention.gate(g[None] if g.dim() == 3 else g, A_log, dt_bias, lower_bound).view(
         g.shape).to(output_dtype)
 
