@@ -18,7 +18,7 @@ def multiplied(model: ModelSpec) -> float:
                 or not product(family, model)):
             continue
         block = routing_block(family, model) if is_expert(family) else None
-        count += family.parameters * (block.top_k / family.experts if block else 1.0)
+        count += family.parameters * (block.visited / family.experts if block else 1.0)
     return count
 
 
@@ -46,7 +46,7 @@ def token_flops(model: ModelSpec, sequence: int, *, drafts: int = 0, frozen: boo
         layer = 0.0
         for family in layer_families(model, index):
             block = routing_block(family, model) if is_expert(family) else None
-            layer += family.parameters / len(family.layers) * (block.top_k / family.experts if block else 1.0)
+            layer += family.parameters / len(family.layers) * (block.visited / family.experts if block else 1.0)
         weights += drafts * (layer + 2 * hidden**2 + hidden * model.vocab_size)
         mixing += drafts * mixing / len(model.layers)
     return (2 if frozen else 3) * (2 * weights + mixing)

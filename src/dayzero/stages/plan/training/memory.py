@@ -18,8 +18,8 @@ from .step import parameters, shards, stages_of
 
 FP32 = 4
 """Bytes of a value of 32 bits."""
-LOGIT_BYTES = 8
-"""Of one logit: in 16 bits, in 32 bits for the loss, and its gradient."""
+LOGIT_BYTES = 10
+"""Of one logit: in 16 bits, in 32 bits for the loss, and its gradient in 32 bits."""
 CAUSES = ("weights", "gradients", "optimiser", "activations", "logits", "communication", "process")
 """Keys of what `peak_bytes` gives."""
 

@@ -111,7 +111,7 @@ class Search:
         if key not in self._parts:
             self._parts[key] = Parts(self.model, setup, self.cluster)
         parts = self._parts[key]
-        stages = parts.stages(self.model, layout.pp)
+        stages = parts.stages(self.model, layout.pp, by_cost=setup.virtual == 1)
         made = work(self.model, setup, self.cluster, stages, parts=parts)
         for recompute in RECOMPUTE:
             self.evaluated += 1

@@ -126,11 +126,11 @@ class Parts:
             self.last = self.last.plus(loads.draft())
         self.heavy = drafts > 0
 
-    def stages(self, model: ModelSpec, pp: int) -> tuple[tuple[int, int], ...]:
-        """Layers of each stage: evenly by count where that comes out even and nothing but the head is added, else by
-        the arithmetic of layers and head."""
+    def stages(self, model: ModelSpec, pp: int, by_cost: bool = False) -> tuple[tuple[int, int], ...]:
+        """Layers of each stage: evenly by count where that comes out even, nothing but the head is added and not
+        `by_cost`; else by the arithmetic of layers and head."""
         count = len(model.layers)
-        if count % pp == 0 and not self.heavy:
+        if count % pp == 0 and not self.heavy and not by_cost:
             size = count // pp
             return tuple((stage * size, (stage + 1) * size) for stage in range(pp))
         rough = {layer: _rough(load) for layer, load in self.layers.items()}

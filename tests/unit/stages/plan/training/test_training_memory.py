@@ -65,7 +65,7 @@ def test_micro_batches_in_flight():
 
 def test_logits_are_on_the_last_stage():
     first, last = peak_bytes(dense(), setup(Layout(pp=2)), CLUSTER)
-    assert first["logits"] == 0 and last["logits"] == S * 49152 * 8
+    assert first["logits"] == 0 and last["logits"] == S * 49152 * 10
 
 
 @given(st.sampled_from((1, 2, 4, 8)), st.sampled_from((1, 2, 4)), st.sampled_from(("none", "selective", "full")))
