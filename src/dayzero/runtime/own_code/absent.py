@@ -153,8 +153,9 @@ def _importer() -> FrameType | None:
 
 
 def _user(frame: FrameType | None) -> FrameType | None:
-    """The innermost frame that is neither here nor the machinery of imports."""
-    while frame is not None and (frame.f_globals.get("__name__") == __name__
+    """The innermost frame that is not of this program, torch or the machinery of imports."""
+    ours = __name__.partition(".")[0]
+    while frame is not None and (frame.f_globals.get("__name__", "").partition(".")[0] in (ours, "torch")
                                  or frame.f_code.co_filename.startswith("<frozen importlib")):
         frame = frame.f_back
     return frame

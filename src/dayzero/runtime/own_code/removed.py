@@ -104,7 +104,7 @@ def from_legacy_cache(cls: Any, past_key_values: Any = None) -> Any:
 
 def to_legacy_cache(self: Any) -> tuple[tuple[torch.Tensor, torch.Tensor], ...]:
     """A tuple of (key, value) for each layer."""
-    return tuple((layer.keys, layer.values) for layer in self.layers)
+    return tuple(zip(key_cache.__get__(self), value_cache.__get__(self), strict=True))
 
 
 @property  # type: ignore[misc]

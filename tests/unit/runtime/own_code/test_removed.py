@@ -89,10 +89,12 @@ def test_masks_of_heads_and_of_another_model() -> None:
 def test_what_a_cache_had_beside_its_layers() -> None:
     transformers = pytest.importorskip("transformers")
     names = {"key_cache": removed.key_cache, "value_cache": removed.value_cache,
-             "_seen_tokens": removed.counted_tokens, "get_max_length": removed.get_max_length}
+             "_seen_tokens": removed.counted_tokens, "to_legacy_cache": removed.to_legacy_cache,
+             "get_max_length": removed.get_max_length}
 
     def update(self, keys, values, layer):
         self.key_cache.append(keys)
+        self.value_cache.append(values)
         self._seen_tokens += keys.shape[-2]
         return self.key_cache[layer], values
 
@@ -104,5 +106,7 @@ def test_what_a_cache_had_beside_its_layers() -> None:
     cache.update(keys, 2 * keys, 0)
     assert torch.equal(cache.key_cache[0], keys) and torch.equal(cache.value_cache[0], 2 * keys)
     assert cache._seen_tokens == 3 and cache.get_max_length() is None
-    own.update(keys, keys, 0)
-    assert len(own.key_cache) == 1 and own._seen_tokens == 3 and own.value_cache == []
+    assert own.value_cache == [] and own.to_legacy_cache() == ()
+    own.update(keys, 2 * keys, 0)
+    assert len(own.key_cache) == 1 and own._seen_tokens == 3
+    assert own.to_legacy_cache() == ((own.key_cache[0], own.value_cache[0]),)
