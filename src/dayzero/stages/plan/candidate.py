@@ -23,7 +23,7 @@ class Planner:
     def __init__(self, model: ModelSpec, target: Target, graph: OpGraph | None) -> None:
         self.model, self.target = model, target
         target.cluster.device.rate(model.dtype)
-        self.speeds = speeds(target.cluster.device)
+        self.speeds = speeds(target.cluster.device, target.engine.name)
         self.costs = Costs(model, target, self.speeds, graph)
 
     def candidate(self, layout: Layout, split: Split) -> Candidate:

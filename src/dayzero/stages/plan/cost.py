@@ -1,14 +1,15 @@
 """Seconds of a step from work, traffic and overhead: the roofline, stage by stage, then the pipeline.
 
-time of an operator kind = max(flops / matrix rate, bytes / memory bandwidth); kinds, communication and the overhead of
-operators add up, nothing overlaps. All times are triples (fastest, expected, slowest).
+time of an operator kind = max(flops / matrix rate, bytes / memory bandwidth), at one share of each rate or, where only
+the datasheet is known, at those of its class (`timing`); kinds, communication and the overhead of operators add up,
+nothing overlaps. All times are triples (fastest, expected, slowest).
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -16,7 +17,9 @@ import numpy as np
 
 from dayzero.schema import Device, Layout, ModelSpec, OpGraph, Target
 
-from .speeds import EXPECTED, UNKNOWN_LAUNCH, Speeds, Triple
+from .speeds import EXPECTED, UNKNOWN_LAUNCH, Shares, Speeds, Triple
+from .terms import arithmetic, classified, expert_layers, operators, rows_of_expert
+from .timing import MICRO, class_seconds, decode_call, prefill_call
 from .traffic import Traffic
 from .work import Step, Work, stage_work
 
@@ -75,6 +78,21 @@ def roofline(cost: Cost, work: Iterable[Work], device: Device, speeds: Speeds) -
         cost.add(item.kind, np.maximum(arithmetic, moving), "matrix rate" if slower else "memory bandwidth")
 
 
+def by_class(cost: Cost, work: Iterable[tuple[str, Work]], device: Device, speeds: Speeds, rows: Mapping[str, float],
+             prefill: bool, whole_experts: bool) -> None:
+    """Add the operators' time at the shares that their classes reach. `rows`: that meet one matrix, by class."""
+    if speeds.shares is None:
+        raise ValueError("the shares of the device are not known")
+    generation, engine, common = speeds.shares.generation, speeds.shares.engine, speeds.shares.common
+    for kind, item in work:
+        rate, moved = arithmetic(kind, item, device, common), item.bytes / device.memory_bandwidth
+        both, computing, moving = (class_seconds(kind, *part, generation, rows=rows.get(kind, 1.0), prefill=prefill)
+                                   for part in ((rate, moved), (rate, 0.0), (0.0, moved)))
+        factor = engine.prefill_factor if prefill else 1.0
+        factor *= common.imbalance if kind == "expert" and whole_experts else 1.0
+        cost.add(item.kind, both * factor * speeds.waiting, "matrix rate" if computing > moving else "memory bandwidth")
+
+
 class Costs:
     """Costs of one model on one target; stages that are alike are computed once."""
 
@@ -116,11 +134,15 @@ class Costs:
 
     def overhead_known(self) -> bool:
         """Whether the time that an operator costs whatever its size takes part in the figures."""
+        if self.speeds.shares:
+            return True
         return self.target.cluster.device.op_overhead is not None and self.operators("decode", range(1)) is not None
 
     def _overhead(self, layers: range, step: Step) -> Triple | None:
         """What operators cost whatever their size, in a step. Where the device's overhead is not known, only the slow
         end counts any. None: nothing was traced."""
+        if self.speeds.shares:
+            return self._called(self.speeds.shares, layers, step)
         calls, each = self.operators(step.phase, layers), self.target.cluster.device.op_overhead
         if calls is None:
             return None
@@ -129,10 +151,31 @@ class Costs:
         launches = self._launches[step.phase] * len(layers) / len(self.model.layers)
         return launches * step.passes * np.array(UNKNOWN_LAUNCH)
 
+    def _called(self, shares: Shares, layers: range, step: Step) -> Triple:
+        """What products with weights cost whatever their size, and in the last stage what the engine adds to a step."""
+        if step.phase == "prefill":
+            micro = operators(self.model, layers) * prefill_call(shares.generation, shares.engine) * step.passes
+            micro *= shares.engine.prefill_factor
+        else:
+            micro = operators(self.model, layers) * decode_call(shares.generation, shares.engine)
+            micro += expert_layers(self.model, layers) * shares.generation.expert_call
+            if layers.stop == len(self.model.layers):
+                micro += shares.engine.step + shares.engine.sequence * step.sequences
+        return np.asarray(micro * MICRO * self.speeds.waiting)
+
+    def _rows(self, layout: Layout, step: Step) -> dict[str, float]:
+        """Rows that meet one matrix, by class."""
+        return {"linear": step.rows, "expert": rows_of_expert(self.model, layout, step)}
+
     def _stage(self, layout: Layout, layers: range, step: Step) -> Cost:
         """One stage without what it sends to the next."""
         cost, cluster = Cost(), self.target.cluster
-        roofline(cost, stage_work(self.model, layout, self.target, layers, step), cluster.device, self.speeds)
+        if self.speeds.shares:
+            work = classified(self.model, layout, self.target, layers, step)
+            by_class(cost, work, cluster.device, self.speeds, self._rows(layout, step), step.phase == "prefill",
+                     whole_experts=layout.ep > 1)
+        else:
+            roofline(cost, stage_work(self.model, layout, self.target, layers, step), cluster.device, self.speeds)
         traffic = Traffic(self.model, layout, cluster, self.speeds)
         cost.add(COMMUNICATION, traffic.tensor_parallel(layers, step) + traffic.expert_parallel(layers, step), "links")
         overhead = self._overhead(layers, step)

@@ -19,15 +19,15 @@ def notes(costs: Costs, layouts: Iterable[Layout]) -> tuple[str, ...]:
 
 
 def _device_notes(costs: Costs, device: Device) -> Iterator[str]:
-    if device.op_overhead is None:
+    if costs.speeds.shares:
+        yield (f"only the datasheet of {device.name} is known: times take the shares of its rates, and the time of "
+               "calls, that published measurements show of devices and engines like these (docs/numbers.md)")
+    elif device.op_overhead is None:
         yield (f"the overhead of an operator on {device.name} is not known: the value leaves it out, "
                + ("the high end of a time has some for each traced operator" if costs.graph else
                   "and so does the high end of a time, since the operators were not traced"))
     elif not costs.overhead_known():
         yield "the operators were not traced: their overhead is left out"
-    if not device.measured and device.efficiency is None:
-        yield ("only the datasheet of the device is known: values assume shares of its rates that docs/numbers.md "
-               "states, the low end of a time takes the full rates")
     pipelined = "one stage at a time" if device.measured else "micro-batches in flight where they are enough"
     yield f"pipelines: the value takes {pipelined}; the interval spans both"
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from dayzero.data.efficiency import Common, EngineFigures, Generation, efficiency
 from dayzero.schema import Device, Noun
 
 Triple = np.ndarray[Any, np.dtype[np.float64]]
@@ -17,16 +18,21 @@ Triple = np.ndarray[Any, np.dtype[np.float64]]
 
 EXPECTED = 1
 """Index of the expected case."""
-MATRIX_SHARE = (1.0, 0.65, 0.4)
-"""Share of the datasheet's dense matrix rate that large products reach."""
-MEMORY_SHARE = (1.0, 0.75, 0.5)
-"""Share of the datasheet's memory bandwidth that decode kernels reach."""
-LINK_SHARE = (1.0, 0.75, 0.4)
-"""Share of a link's stated bandwidth that collectives reach."""
 UNKNOWN_LAUNCH = (0.0, 0.0, 1e-6)
 """Seconds for each traced operator that launches something, on a device whose overhead is not known."""
 SPREAD = 1.5
 """Factor either way around a prediction from rates that were measured."""
+
+
+class Shares(Noun, frozen=True, kw_only=True):
+    """What devices of a generation under an engine reach, by class of operators."""
+
+    generation: Generation
+    """Of the device."""
+    engine: EngineFigures
+    """Of the engine."""
+    common: Common
+    """Of all."""
 
 
 class Speeds(Noun, frozen=True, kw_only=True):
@@ -40,18 +46,33 @@ class Speeds(Noun, frozen=True, kw_only=True):
     """Triple: on `Link.bandwidth`."""
     waiting: Any
     """Triple: on latencies and the overhead of operators; above 1 is slower."""
+    shares: Shares | None = None
+    """Of a device of which only the datasheet is known: what each class of operators reaches."""
     source: str
     """What an estimate made with them calls its source."""
 
 
-def speeds(device: Device) -> Speeds:
+def speeds(device: Device, engine: str = "") -> Speeds:
     """The factors for a measured device, one with a stated efficiency, or one of which only the datasheet is known."""
     around, waiting = np.array([SPREAD, 1.0, 1 / SPREAD]), np.array([1 / SPREAD, 1.0, SPREAD])
     if device.measured:
         return Speeds(matrix=around, memory=around, link=around, waiting=waiting, source="measured here")
     if device.efficiency is None:
-        return Speeds(matrix=np.array(MATRIX_SHARE), memory=np.array(MEMORY_SHARE), link=np.array(LINK_SHARE),
-                      waiting=waiting, source="datasheet roofline")
+        return _fitted(device, engine)
     reached = np.minimum(around * device.efficiency, 1.0)
     return Speeds(matrix=reached, memory=reached, link=around, waiting=waiting,
                   source=f"datasheet at a stated efficiency of {device.efficiency:g}")
+
+
+def _fitted(device: Device, engine: str) -> Speeds:
+    """The shares of the device's generation under the engine; the interval is that of such cases."""
+    known = efficiency()
+    (generation, measured), (figures, familiar) = known.generation(device.arch), known.engine(engine)
+    like = "measured" if measured and familiar else "not measured"
+    low, high = known.interval(f"together, {like}").tpot
+    around = np.array([low, 1.0, high])
+    whose = "of its generation" if measured else "like it"
+    return Speeds(matrix=generation.linear_rate / around, memory=generation.linear_bytes / around,
+                  link=generation.link / around, waiting=around,
+                  shares=Shares(generation=generation, engine=figures, common=known.common),
+                  source=f"datasheet at the shares that devices {whose} reached")

@@ -97,7 +97,8 @@ def terms(model: ModelSpec, layout: Layout, target: Target, step: Step, common: 
     for kind, item in classified(model, layout, target, layers, step):
         made.add(kind, arithmetic(kind, item, device, common), item.bytes / device.memory_bandwidth)
     made.operators = operators(model, layers)
-    _experts(made, model, layout, step)
+    made.expert_rows, made.whole_experts = rows_of_expert(model, layout, step), float(layout.ep > 1)
+    made.expert_layers = float(expert_layers(model, layers))
     _collectives(made, model, layout, target, step)
     return made
 
@@ -114,12 +115,14 @@ def classified(model: ModelSpec, layout: Layout, target: Target, layers: range, 
 
 
 def arithmetic(kind: str, item: Work, device: Device, common: Common) -> float:
-    """Seconds of arithmetic at the matrix rate of bf16, or as much of a faster one as such kernels gain."""
+    """Seconds of arithmetic at the matrix rate of bf16, or as much of a faster one as such kernels gain; 0 where the
+    device states no rate."""
     plain = device.flops.get("bf16") or max(device.flops.values())
     rated = device.computes_in(item.scheme)
+    if rated is None:
+        return 0.0
     gain = {"linear": common.linear_gain, "expert": common.expert_gain}.get(kind, 0.0)
-    faster = device.flops[rated] / plain if rated else 1.0
-    return float(item.flops / (plain * faster**gain))
+    return float(item.flops / (plain * (device.flops[rated] / plain) ** gain))
 
 
 def operators(model: ModelSpec, layers: range) -> float:
@@ -129,15 +132,18 @@ def operators(model: ModelSpec, layers: range) -> float:
                      if family.parameters and len(family.shape) >= 2 and product(family, model)))
 
 
-def _experts(made: Terms, model: ModelSpec, layout: Layout, step: Step) -> None:
-    blocks = [model.feed_forwards[layer.feed_forward] for layer in model.layers]
-    routed = [block for block in blocks if block.experts]
-    if routed:
-        block, together = routed[0], expert_rows(layout, step.rows)
-        made.expert_layers = float(len(routed))
-        visited = distinct_experts(block.choices, block.top_k, together)
-        made.expert_rows = max(1.0, together * block.top_k / visited)
-        made.whole_experts = float(layout.ep > 1)
+def rows_of_expert(model: ModelSpec, layout: Layout, step: Step) -> float:
+    """Tokens of an expert that has any, in one pass."""
+    block = next((block for block in model.feed_forwards.values() if block.experts), None)
+    if block is None:
+        return 1.0
+    together = expert_rows(layout, step.rows)
+    return max(1.0, together * block.top_k / distinct_experts(block.experts, block.top_k, together))
+
+
+def expert_layers(model: ModelSpec, layers: range) -> int:
+    """Layers with routed experts."""
+    return sum(model.feed_forwards[model.layers[index].feed_forward].experts > 0 for index in layers)
 
 
 def _collectives(made: Terms, model: ModelSpec, layout: Layout, target: Target, step: Step) -> None:

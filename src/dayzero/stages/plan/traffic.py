@@ -15,6 +15,7 @@ from dayzero.placement.memory import value_bytes
 from dayzero.schema import Cluster, Layout, Link, ModelSpec
 
 from .speeds import Speeds, Triple
+from .timing import MICRO
 from .work import Step
 
 LOGIT_ITEM = 4
@@ -32,6 +33,17 @@ class Traffic:
         times: Triple = messages * link.latency * self.speeds.waiting + sent / (link.bandwidth * self.speeds.link)
         return times
 
+    def collectives(self, link: Link, times: float, messages: float, micro: float, sent: float) -> Triple:
+        """Time of `times` collectives of `messages` small messages each and `sent` bytes in all; where the shares of
+        the device are known, a collective takes `micro` microseconds instead, and over the network some more."""
+        shares = self.speeds.shares
+        if shares is None:
+            return self.seconds(link, times * messages, sent)
+        far = shares.common.far_call if link is self.cluster.network else 0.0
+        calls = times * (micro + far) * MICRO * self.speeds.waiting
+        taken: Triple = calls + sent / (link.bandwidth * self.speeds.link)
+        return taken
+
     def residual(self, step: Step) -> float:
         """Bytes of the residual stream of one pass."""
         return step.rows * self.model.hidden_size * value_bytes(self.model)
@@ -46,7 +58,9 @@ class Traffic:
         a_layer = 2 if self.layout.attention_degree > 1 else 1
         times = a_layer * len(layers) * step.passes
         sent = 2 * (ranks - 1) / ranks * self.residual(step)
-        return self.seconds(self.cluster.link(ranks), times * 2 * ceil(log2(ranks)), times * sent)
+        own = self.speeds.shares.generation if self.speeds.shares else None
+        micro = own.reduce_call + own.reduce_step * log2(ranks) if own else 0.0
+        return self.collectives(self.cluster.link(ranks), times, 2 * ceil(log2(ranks)), micro, times * sent)
 
     def expert_parallel(self, layers: range, step: Step) -> Triple:
         """Dispatch and combine of each layer with experts, when the experts of a layer are spread over several
@@ -63,7 +77,9 @@ class Traffic:
                 rows = step.rows / self.layout.tp * copies * (ep - 1) / ep
                 messages += 2 * step.passes
                 sent += 2 * step.passes * rows * block.input_width * value_bytes(self.model)
-        return self.seconds(self.cluster.link(min(ep * self.layout.pp, self.cluster.world_size)), messages, sent)
+        micro = self.speeds.shares.common.exchange_call if self.speeds.shares else 0.0
+        link = self.cluster.link(min(ep * self.layout.pp, self.cluster.world_size))
+        return self.collectives(link, messages, 1, micro, sent)
 
     def _boundary(self, stage: int) -> Link:
         """The link between a stage and the next: the network where in any replica the stage ends a node, or where

@@ -7,9 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.plan_models import dense, device, sparse, target
 
+from dayzero.data.efficiency import efficiency
 from dayzero.schema import Layout, OpCall, OpGraph, Phase
 from dayzero.stages.plan.cost import OVERHEAD, Cost, Costs, pipeline, roofline
 from dayzero.stages.plan.speeds import EXPECTED, speeds
+from dayzero.stages.plan.terms import terms
+from dayzero.stages.plan.timing import pass_seconds
 from dayzero.stages.plan.traffic import Traffic
 from dayzero.stages.plan.work import Work, decode_step, prefill_step
 
@@ -43,10 +46,24 @@ def test_an_operator_takes_the_slower_of_arithmetic_and_memory():
     assert cost.bounds == {"matrix rate": pytest.approx(3), "memory bandwidth": pytest.approx(2)}
 
 
-def test_datasheet_rates_are_an_upper_bound_and_measured_ones_are_the_value():
+@pytest.mark.parametrize(("model", "layout", "split"), [(DENSE, Layout(), WHOLE), (sparse(), Layout(), ((0, 8),))])
+def test_of_a_datasheet_device_a_step_takes_what_it_takes_in_the_serving_model(model, layout, split):
+    """One model of time: the sum over kinds of operators is the pass of `timing`, with what an engine adds to it."""
+    known, on = efficiency(), target()
+    generation, engine = known.generation("")[0], known.engine("any")[0]
+    low, high = known.interval("together, not measured").tpot
+    for step, prefill in ((decode_step(on, 8), False), (prefill_step(on), True)):
+        fastest, expected, slowest = total(on, step, layout, split, model)
+        seconds = pass_seconds(terms(model, layout, on, step, known.common), generation, engine, known.common,
+                               prefill=prefill, narrow=0.0)
+        added = 0 if prefill else (engine.step + 8 * engine.sequence) * 1e-6
+        # by kind of operator each is rounded up by the smooth maximum on its own
+        assert expected == pytest.approx(seconds + added, rel=0.03)
+        assert fastest == pytest.approx(expected * low) and slowest == pytest.approx(expected * high)
+
+
+def test_measured_rates_are_the_value_and_stated_ones_an_upper_bound():
     step = decode_step(target(), 1)
-    fastest, expected, slowest = total(target(), step)
-    assert expected == pytest.approx(fastest / 0.75) and slowest == pytest.approx(fastest / 0.5)
     fastest, expected, slowest = total(target(on=measured()), step)
     assert expected == pytest.approx(1.5 * fastest) == pytest.approx(slowest / 1.5)
     # A stated efficiency is a statement about a datasheet, however high: no kernel is faster than its rates.
@@ -70,8 +87,9 @@ def test_an_unknown_overhead_is_in_the_slow_end_alone():
                   dtype="bf16", flops=1, bytes=1, phase="decode")
     view = msgspec.structs.replace(call, op="aten.view", count=200, bytes=0)
     traced = msgspec.structs.replace(graph(600), operators=(call, view))
-    step = decode_step(target(), 1)
-    added = total(target(), step, traced=traced) - total(target(), step)
+    on = target(on=device(efficiency=1.0))
+    step = decode_step(on, 1)
+    added = total(on, step, traced=traced) - total(on, step)
     assert list(added) == pytest.approx([0, 0, 400e-6])
 
 
@@ -117,6 +135,18 @@ def test_a_group_that_lies_across_nodes_takes_the_network():
              for tp in (3, 4)}
     assert times[3][EXPECTED] == pytest.approx(2 * (4 * 2e-5 + 4 / 3 * 1152 / 2e10))
     assert times[4][EXPECTED] == pytest.approx(2 * (4 * 1e-5 + 3 / 2 * 1152 / 1e11))
+
+
+def test_collectives_of_a_datasheet_device_take_calls_and_the_share_of_the_link():
+    on, known = target(8, 2), efficiency()
+    own, step = known.generation("")[0], decode_step(on, 10)
+    traffic = Traffic(DENSE, Layout(tp=4), on.cluster, speeds(on.cluster.device))
+    expected = 60 * ((own.reduce_call + 2 * own.reduce_step) * 1e-6 + 1.5 * 11_520 / (1e11 * own.link))
+    assert traffic.tensor_parallel(range(30), step)[EXPECTED] == pytest.approx(expected)
+    across = Traffic(DENSE, Layout(tp=16), on.cluster, speeds(on.cluster.device))
+    calls = (own.reduce_call + 4 * own.reduce_step + known.common.far_call) * 1e-6
+    expected = 60 * (calls + 15 / 8 * 11_520 / (2e10 * own.link))
+    assert across.tensor_parallel(range(30), step)[EXPECTED] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(("layout", "across"), [

@@ -121,12 +121,14 @@ def test_a_measured_device_is_planned_one_stage_at_a_time():
     assert stated.tpot_s.source == "datasheet at a stated efficiency of 1"
     datasheet = next(one for one in plan(DENSE, target(2)).candidates if one.layout.pp == 2)
     assert datasheet.tpot_s.high > datasheet.tpot_s.value / 0.5 * 0.75
-    assert datasheet.tpot_s.source == "datasheet roofline"
+    assert datasheet.tpot_s.source == "datasheet at the shares that devices like it reached"
 
 
 def test_what_is_not_known_is_said():
-    assert any("overhead of an operator on round is not known" in note for note in plan(DENSE, target()).notes)
-    untraced = plan(DENSE, target(on=device(op_overhead=1e-6)))
+    stated = plan(DENSE, target(on=device(efficiency=1.0))).notes
+    assert any("overhead of an operator on round is not known" in note for note in stated)
+    assert any("only the datasheet of round is known" in note for note in plan(DENSE, target()).notes)
+    untraced = plan(DENSE, target(on=device(op_overhead=1e-6, efficiency=1.0)))
     assert any("not traced" in note for note in untraced.notes)
 
 
