@@ -135,11 +135,11 @@ def _own_model(model_class: Any, config: Any, release: Release) -> Any:
 
     build = functools.partial(model_class._from_config, **keyword(_dtype(config, release)))
     try:
-        with constructing(), staying():
+        with constructing():
             return build(copy.deepcopy(config))
     except LIBRARY_ERRORS as error:
         try:
-            with constructing(values=True):
+            with constructing(values=True), staying():
                 model = build(config)
         except LIBRARY_ERRORS:
             raise error from None
