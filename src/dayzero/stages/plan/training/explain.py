@@ -79,6 +79,9 @@ def training_notes(model: ModelSpec, target: Target, known: Generation) -> tuple
                     "the mean of others")
     elif target.cluster.device.arch not in known.archs:
         told.append(f"shares of the rates are those of {known.name}")
+    if target.cluster.nodes > 1 and target.cluster.network is None:
+        told.append(f"the network between nodes is not stated: {known.network * 8 / 1e9:.0f} Gb/s for each device are "
+                    "taken, one port each")
     if model.mtp_layers:
         told.append("layers of multi-token prediction are not trained along")
     if target.workload.total_tokens == 0:

@@ -63,6 +63,15 @@ def test_a_layout_of_the_target_is_taken_as_it_is():
     assert [one.layout for one in found.training] == [Layout(pp=2, dp=4, cp=2)]
 
 
+def test_an_assumed_network_is_told():
+    stated = training(8, 2)
+    found = plan(dense(), stated)
+    assert not any("network" in note for note in found.notes)
+    silent = msgspec.structs.replace(stated, cluster=msgspec.structs.replace(stated.cluster, network=None))
+    found = plan(dense(), silent)
+    assert any("network between nodes is not stated: 400 Gb/s" in note for note in found.notes)
+
+
 def test_a_plan_is_told_and_kept():
     found = plan(dense(), training())
     told = to_contract(found)["plans"][0]
