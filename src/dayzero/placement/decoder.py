@@ -5,8 +5,8 @@ from __future__ import annotations
 from dayzero.schema import Attention, FeedForward, Layer, ModelSpec, WeightFamily
 
 VOCABULARY = 51200
-"""Rows of the embedding where nothing says how many: 50,257 byte pairs (GPT-2), padded so that up to 8 ranks share them
-in rows of 128."""
+"""Rows of the embedding where nothing says how many: the widely used 50,257 byte pairs, padded so that up to 8 ranks
+share them in rows of 128."""
 
 
 def plain_decoder(name: str, *, hidden: int, layers: int, heads: int, vocab: int = VOCABULARY) -> ModelSpec:

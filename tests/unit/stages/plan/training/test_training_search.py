@@ -58,6 +58,14 @@ def test_what_cannot_be_planned():
     assert not found.training and found.rejected[0].rule == "batch"
 
 
+def test_what_a_schedule_without_bubbles_would_save_is_told():
+    found = plan(dense(), training(global_batch=8, layouts=(Layout(pp=8), Layout(dp=8))))
+    piped = next(one for one in found.training if one.layout.pp == 8)
+    alone = next(one for one in found.training if one.layout.pp == 1)
+    assert piped.bubble > 0.1 and f"zero-bubble schedule would save {piped.bubble * 2 / 3:.0%}" in piped.explanation
+    assert alone.bubble == 0 and "zero-bubble" not in alone.explanation
+
+
 def test_a_layout_of_the_target_is_taken_as_it_is():
     found = plan(dense(), training(layouts=(Layout(pp=2, dp=4, cp=2),)))
     assert [one.layout for one in found.training] == [Layout(pp=2, dp=4, cp=2)]
