@@ -54,11 +54,12 @@ def _end(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def tell(lines: tuple[str, str], log: str = "") -> None:
-    """The two lines of an error on standard error, after the end of a log; nothing when that cannot be written."""
+    """The two lines of an error on standard error, and below them the end of a log; nothing when that cannot be
+    written."""
     with contextlib.suppress(OSError):
+        sys.stderr.write(f"error: {one_line(lines[0])}\nhint: {one_line(lines[1])}\n")
         if log:
             sys.stderr.write(f"{printable(log, keep=chr(10) + chr(9))}\n")
-        sys.stderr.write(f"error: {one_line(lines[0])}\nhint: {one_line(lines[1])}\n")
         sys.stderr.flush()
 
 

@@ -18,12 +18,9 @@ import site
 import subprocess
 import sys
 import time
-import traceback
 from collections.abc import Iterator, Sequence
-from importlib import import_module
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -35,8 +32,6 @@ from dayzero.schema import Noun, from_json, to_json
 from dayzero.text import one_line, printable
 from dayzero.units import format_bytes
 
-from .library import cause
-
 T = TypeVar("T")
 _MODULE = "dayzero.runtime.confinement"
 _KEPT = ("PATH", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH", "OMP_NUM_THREADS")
@@ -47,6 +42,12 @@ _END = 5.0
 """Seconds for a process that has closed its answers to end."""
 _LAST = 4000
 """Characters of that which an error shows."""
+FOREIGN = "foreign"
+"""Stands for the class of an error that is none of ours."""
+_SIGNALS = {"SIGKILL": "it may have taken too much: allow more with --code-memory",
+            "SIGXCPU": "allow more with --code-seconds, or look at what it does"}
+"""What may help after a signal."""
+_CRASH = "it crashed outside of Python: look at the compiled code that it calls, and at how deep its calls go"
 
 
 class Limits(Noun, frozen=True, kw_only=True):
@@ -88,11 +89,11 @@ class Message(Noun, frozen=True, kw_only=True):
     answer: msgspec.Raw = msgspec.Raw(b"null")
     """The answer as JSON."""
     error: str = ""
-    """Class of the error: NotPossible, a DayzeroError or any other; empty: none."""
+    """Class of the error: NotPossible, a DayzeroError, or FOREIGN for what the code raised; empty: none."""
     hint: str = ""
     """Of the error; `text` is its message."""
     log: str = ""
-    """Where it was raised."""
+    """More than its message says; mostly empty."""
 
 
 def isolated(entry: str, request: Any, answer: type[T], *, whose: str, limits: Limits, readable: Sequence[Path] = (),
@@ -112,44 +113,11 @@ def isolated(entry: str, request: Any, answer: type[T], *, whose: str, limits: L
     if conversation.confinement is None or last is None:
         raise conversation.failed()
     if last.error:
-        raise _raised(last, whose, conversation.printed)
+        raise _raised(last, whose)
     try:
         return from_json(last.answer, answer), conversation.confinement
     except (msgspec.ValidationError, msgspec.DecodeError, ValueError) as error:
         raise StageError(f"{whose} gave an answer that is none: {error}", "its code has changed what runs it") from None
-
-
-def serve(module: str, name: str, request: bytes, answers: IO[bytes]) -> None:
-    """In the process: call the function, and tell what it returns or raises."""
-    channel = _Channel(answers)
-    sys.excepthook = channel.last
-    function = getattr(import_module(module), name)
-    try:
-        channel.say(Message(last=True, answer=msgspec.Raw(to_json(function(request, channel)))))
-    except NotPossible as outcome:
-        channel.say(Message(last=True, error="NotPossible", text=outcome.reason, hint=outcome.hint))
-    except DayzeroError as error:
-        channel.say(Message(last=True, error=type(error).__name__, text=error.message, hint=error.hint,
-                            log=getattr(error, "log", "")))
-
-
-class _Channel(Progress):
-    """Tells progress and the last word to the process that waits."""
-
-    def __init__(self, stream: IO[bytes]) -> None:
-        self._stream = stream
-
-    def say(self, message: Message) -> None:
-        self._stream.write(to_json(message) + b"\n")
-        self._stream.flush()
-
-    def update(self, text: str, done: float = 0.0, total: float = 0.0) -> None:
-        self.say(Message(text=text, done=done, total=total))
-
-    def last(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        """For sys.excepthook."""
-        log = "".join(traceback.format_exception(kind, error, trace, limit=-8))
-        self.say(Message(last=True, error=kind.__name__, text=cause(error), log=log[-_LAST:]))
 
 
 @contextlib.contextmanager
@@ -282,16 +250,18 @@ class _Conversation:
         code = self._process.returncode
         if self._late:
             why = f"is not done after {self._limits.seconds:g} s"
-            return StageError(f"{self._whose} {why}", "allow more with --code-seconds, or look at what it does",
+            hint = _SIGNALS["SIGXCPU"]
+            return StageError(f"{self._whose} {why}", f"{hint}; its last lines are below" if self.printed else hint,
                               self.printed)
         if self.confinement is not None and not self.confinement.offline:
             return NotPossible(
                 f"the network cannot be taken from {self._whose} here: {'; '.join(self.confinement.lacking)}",
                 "use a Linux with user namespaces or seccomp filters")
-        how = f"was ended by {_signal(-code)}" if code < 0 else f"ended its process with exit code {code}"
-        hint = "it may need more: --code-memory" if code < 0 else "look in its code for what ends the process"
+        name = _signal(-code) if code < 0 else ""
+        how = f"was ended by {name}" if name else f"ended its process with exit code {code}"
+        hint = _SIGNALS.get(name, _CRASH) if name else "look in its code for what ends the process"
         return StageError(f"{self._whose} {how} and gave no answer",
-                          f"{hint}; what it printed last is below" if self.printed else hint, self.printed)
+                          f"{hint}; its last lines are below" if self.printed else hint, self.printed)
 
 
 def _signal(number: int) -> str:
@@ -301,18 +271,18 @@ def _signal(number: int) -> str:
         return f"signal {number}"
 
 
-def _raised(message: Message, whose: str, printed: str) -> Exception:
+def _raised(message: Message, whose: str) -> Exception:
     """The error that ended the function; one that is none of ours is its code's failure."""
     if message.error == "NotPossible":
         return NotPossible(message.text, message.hint)
+    if message.error == FOREIGN:
+        return StageError(f"{whose} failed: {message.text}", message.hint)
     import dayzero.errors as ours
 
     kind = getattr(ours, message.error, None)
-    log = printable(message.log or printed, keep="\n\t")
     if kind is StageError:
-        return StageError(message.text, message.hint, log)
+        return StageError(message.text, message.hint, printable(message.log, keep="\n\t"))
     if isinstance(kind, type) and issubclass(kind, DayzeroError):
         return kind(message.text, message.hint)
-    memory = message.error == "MemoryError" or "can't allocate memory" in message.text
-    hint = "allow more with --code-memory" if memory else "its last lines are below"
-    return StageError(f"{whose} failed: {message.text}", hint, log)
+    return StageError(f"{whose} gave an answer that is none: an error {message.error[:40]!r}",
+                      "its code has changed what runs it")

@@ -13,7 +13,7 @@ from rich.table import Table
 from dayzero.cli.console import SafeConsole
 from dayzero.cli.options import prompts_of
 from dayzero.cli.progress import drawn
-from dayzero.cli.streams import refuse_undecodable
+from dayzero.cli.streams import refuse_undecodable, tell
 from dayzero.errors import UsageError
 from dayzero.text import LINE
 
@@ -68,6 +68,12 @@ def test_two_lines_and_nothing_else(command: str, tmp_path: Path) -> None:
     assert done.returncode == 2 and error.startswith("error: ") and hint.startswith("hint: ")
     assert error.isprintable() and len(error) < LINE + 10
     assert not list(tmp_path.iterdir())
+
+
+def test_a_log_is_below_the_two_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    tell(("what", "what to do; its last lines are below"), "one\n\x1b[31mtwo")
+    assert capsys.readouterr().err.splitlines() == [
+        "error: what", "hint: what to do; its last lines are below", "one", "\\x1b[31mtwo"]
 
 
 def test_a_file_of_prompts_is_a_regular_file(tmp_path: Path) -> None:

@@ -91,6 +91,36 @@ def crash(request, progress):
 def raises(request, progress):
     raise KeyError("no\\x1b[31mthing")
 
+def interrupts(request, progress):
+    raise KeyboardInterrupt
+
+def refused(request, progress):
+    os.fork()
+
+class Unspeakable(BaseException):
+    def __str__(self):
+        raise RuntimeError("x")
+    __repr__ = __str__
+
+def unspeakable(request, progress):
+    sys.excepthook = None
+    raise Unspeakable
+
+def spoofs(request, progress):
+    raise type("ReleaseError", (Exception,), {})("not ours")
+
+def forgets(request, progress):
+    sys.modules.clear()
+    raise RuntimeError("lost")
+
+def changes(request, progress):
+    import dayzero.schema, msgspec
+    from dayzero.runtime import served
+    served.to_json = lambda value: b'{"last": true, "error": "KeyError"}'
+
+def deafens(request, progress):
+    os.closerange(0, 64)
+
 def ours(request, progress):
     from dayzero.errors import ReleaseError
     raise ReleaseError("the file is odd", "look at it")
@@ -139,7 +169,7 @@ def ask_fixture(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mo
 
     def ask(name: str, request: Any = None, answer: type = object, *, seconds: float = 60.0, memory: int = 2 << 30,
             progress: Progress | None = None) -> Any:
-        return isolated(f"guest:{name}", request, answer, whose="the code of guest",
+        return isolated(f"guest:{name}", request, answer, whose="the code of guest", readable=[folder],
                         limits=Limits(seconds=seconds, memory=memory), progress=progress or Progress())
 
     return ask
@@ -218,8 +248,23 @@ def test_a_process_that_gives_no_answer_is_explained(ask, name, says) -> None:
     assert says in error.message and "\x1b" not in error.message + error.log
 
 
-def test_the_line_that_raised_is_in_the_log(ask) -> None:
-    assert "guest.py" in failure(ask, "raises").log
+def test_the_line_that_raised_is_told_in_one_line(ask) -> None:
+    line = next(number for number, text in enumerate(CODE.splitlines(), 1) if "raise KeyError" in text)
+    error = failure(ask, "raises")
+    assert error.message.endswith(f"(guest.py:{line})") and not error.log
+
+
+@pytest.mark.parametrize(("name", "says", "hint"), [
+    ("interrupts", "KeyboardInterrupt", "look in its code"), ("refused", "PermissionError: [Errno 1", "refused"),
+    ("unspeakable", "Unspeakable: it has no text", "look in its code"), ("spoofs", "ReleaseError: not ours", "code"),
+    ("forgets", "RuntimeError: lost", "look in its code"), ("hoard", "MemoryError", "--code-memory"),
+    ("crash", "SIGSEGV", "compiled code"), ("deafens", "exit code 1", "ends the process"),
+    ("changes", "an answer that is none", "changed"),
+])  # fmt: skip
+def test_whatever_it_raises_is_two_lines_with_a_hint_by_cause(ask, name, says, hint) -> None:
+    error = failure(ask, name, memory=512 << 20)
+    assert says in error.message and hint in error.hint and error.exit_code == 1
+    assert "Traceback" not in error.log and "dayzero" not in error.log
 
 
 def test_our_own_errors_are_raised_as_they_are(ask) -> None:

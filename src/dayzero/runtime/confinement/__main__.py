@@ -81,11 +81,11 @@ def main() -> None:
     if not offline:
         return
     from dayzero.backends.process import die_with_parent  # not before: its libraries may start threads
-    from dayzero.runtime.isolation import serve
+    from dayzero.runtime.served import serve
 
     die_with_parent(int(start["parent"]))
     module, _, name = str(start["entry"]).partition(":")
-    serve(module, name, sys.stdin.buffer.read(), answers)
+    serve(module, name, sys.stdin.buffer.read(), answers, list(start["readable"]))
 
 
 if __name__ == "__main__":
