@@ -12,7 +12,6 @@ from dayzero.data.training import Generation
 from dayzero.schema import Estimate, ModelSpec, Target, Trained
 from dayzero.units import format_bytes, format_seconds
 
-
 SHOWN_BUBBLE = 0.03
 """Share of a step from which a bubble is worth a sentence: a zero-bubble schedule leaves a third of it."""
 
