@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import get_args
 
+from dayzero.ops import in_order
 from dayzero.schema import Noun, OpCall, OpGraph, Phase
-from dayzero.schema.graph import Operation, PhaseName
+from dayzero.schema.graph import Length, Operation, PhaseName
 
 
 class Item(Noun, frozen=True, kw_only=True):
@@ -31,6 +32,8 @@ class Item(Noun, frozen=True, kw_only=True):
     """dtype of the activations, such as bf16."""
     detail: str
     """Axes of an operation, shapes of a call."""
+    axes: dict[str, Length] = {}
+    """Axes of an operation by name; empty: it is none."""
     calls: dict[str, float]
     """Operator calls that it consists of."""
 
@@ -65,12 +68,13 @@ def items(graph: OpGraph, phase: PhaseName, *, calls: bool = False) -> tuple[Ite
 
 
 def of_operation(operation: Operation) -> Item:
-    """An operation as a row."""
-    axes = ", ".join(f"{name} {length:g}" if isinstance(length, float) else f"{name} {length}"
-                     for name, length in operation.axes.items())
+    """An operation as a row; its axes in the order of the definition."""
+    axes = in_order(operation)
+    detail = ", ".join(f"{name} {length:g}" if isinstance(length, float) else f"{name} {length}"
+                       for name, length in axes.items())
     return Item(op=operation.op, kind=operation.variant, module=operation.module, phase=operation.phase,
                 count=operation.count, flops=operation.flops, bytes=operation.bytes, dtype=operation.dtype,
-                detail=axes, calls=dict(operation.calls))
+                detail=detail, axes=axes, calls=dict(operation.calls))
 
 
 def of_calls(module: str, calls: Iterable[OpCall]) -> Item:
@@ -100,7 +104,7 @@ def layer_list(graph: OpGraph) -> str | None:
     cost = dict.fromkeys(found, 0)
     for call in graph.operators:
         for parent in found:
-            if call.module.startswith(f"{parent}."):
+            if call.phase != "towers" and call.module.startswith(f"{parent}."):
                 cost[parent] += call.flops
     return max(found, key=lambda parent: (cost[parent], -len(parent)))
 

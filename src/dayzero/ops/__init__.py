@@ -8,7 +8,7 @@ from .cache import (
     recurrent_state_bytes,
     state_bytes_per_sequence,
 )
-from .cost import Cost, axes_of, cost
+from .cost import Cost, axes_of, cost, in_order
 from .definition import OPERATORS, Axes, OpDefinition, TensorSpec
 from .experts import distinct_experts
 from .latent_attention import latent_axes
@@ -16,6 +16,6 @@ from .linear_attention import CHUNK, linear_axes
 
 __all__ = [
     "CHUNK", "OPERATORS", "STATE_ITEM", "Axes", "Cost", "OpDefinition", "TensorSpec", "attention_axes", "axes_of",
-    "cache_bytes_per_token", "conv_history_bytes", "cost", "distinct_experts", "latent_axes", "linear_axes",
+    "cache_bytes_per_token", "conv_history_bytes", "cost", "distinct_experts", "in_order", "latent_axes", "linear_axes",
     "recurrent_state_bytes", "state_bytes_per_sequence", "visible_pairs",
 ]  # fmt: skip

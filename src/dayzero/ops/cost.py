@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from dayzero.expression import evaluate
 from dayzero.schema import Operation
+from dayzero.schema.graph import Length
 
 from .definition import OPERATORS
 
@@ -19,12 +20,19 @@ class Cost(NamedTuple):
     """Bytes that must move at least once."""
 
 
+def in_order(operation: Operation) -> dict[str, Length]:
+    """The axes in the order of the definition; last what it does not have."""
+    order = [*OPERATORS.get(operation.op).axes] if operation.op in OPERATORS else []
+    known = {name: operation.axes[name] for name in order if name in operation.axes}
+    return {**known, **operation.axes}
+
+
 def axes_of(operation: Operation, *, batch: int, tokens: int, context: int = 0) -> dict[str, float]:
     """The axes of one run for `batch` sequences of `tokens` new tokens each (1 in a plain decode step) with `context`
     tokens cached. Raises ExpressionError for an axis that cannot be evaluated."""
     names = {"batch": batch, "tokens": tokens, "context": context}
     return {name: evaluate(length, names) if isinstance(length, str) else float(length)
-            for name, length in operation.axes.items()}
+            for name, length in in_order(operation).items()}
 
 
 def cost(operation: Operation, *, batch: int, tokens: int, context: int = 0) -> Cost:

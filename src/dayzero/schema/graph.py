@@ -8,14 +8,15 @@ import msgspec
 
 from .base import Noun
 
-PhaseName = Literal["prefill", "decode"]
+PhaseName = Literal["prefill", "decode", "towers"]
 
 
 class Phase(Noun, frozen=True, kw_only=True):
     """One traced run of the model and what it came to."""
 
     name: PhaseName
-    """prefill: `tokens` new tokens each; decode: one new token each against a cache of `context` tokens."""
+    """prefill: `tokens` new tokens each; decode: one new token each against a cache of `context` tokens; towers: what
+    turns images or sound into tokens, on one input each that has `tokens` rows."""
     batch: int
     """Sequences."""
     tokens: int
@@ -65,12 +66,17 @@ class OpCall(Noun, frozen=True, kw_only=True):
         return " -> ".join(sides)
 
 
+Length = int | float | str
+"""Length of an axis: a number, or an expression."""
+
+
 class Operation(Noun, frozen=True, kw_only=True):
     """What an engineer calls one operator: the calls of one module that belong together, in every layer that is alike.
 
     Its axes are numbers where the model fixes them, and expressions in `batch`, `tokens` (new ones of each sequence)
     and `context` (tokens of each sequence in the cache) where the workload does: the operator's definition gives flops
-    and bytes for any other workload or shard.
+    and bytes for any other workload or shard. Axes and calls are in the order of their names, and whole numbers are
+    integers: an operation that was made is written and shown as one that was read.
     """
 
     op: str
@@ -85,7 +91,7 @@ class Operation(Noun, frozen=True, kw_only=True):
     """The phase it belongs to."""
     count: int
     """How often it runs in the phase, all layers together."""
-    axes: dict[str, float | str]
+    axes: dict[str, Length]
     """Axis of the definition -> its length of one run."""
     dtype: str
     """dtype of the activations, such as bf16."""
@@ -101,6 +107,14 @@ class Operation(Noun, frozen=True, kw_only=True):
     """Operator calls that it consists of, by name; empty: there was no code to run."""
     exact: bool = True
     """Whether the expressions give the traced shapes at every workload that was tried."""
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "axes", {name: _plain(self.axes[name]) for name in sorted(self.axes)})
+        msgspec.structs.force_setattr(self, "calls", {name: self.calls[name] for name in sorted(self.calls)})
+
+
+def _plain(length: Length) -> Length:
+    return int(length) if isinstance(length, float) and length.is_integer() else length
 
 
 class StandIn(Noun, frozen=True, kw_only=True):

@@ -88,12 +88,14 @@ def touched(tensor: torch.Tensor) -> int:
 
 def moved(op: str, table: Operators, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> int:
     """Bytes that the call reads and writes. Of stacked expert matrices those are read that the rows can reach, each row
-    going to another expert while there are any (balanced routing)."""
+    going to another expert while there are any (balanced routing). What gives no element reads nothing."""
     name = plain(op)
     reads = [touched(tensor) for tensor in inputs]
     writes = [touched(tensor) for tensor in outputs]
     if not inputs or not outputs:
         return sum(reads) + sum(writes)
+    if not any(tensor.numel() for tensor in outputs):
+        return 0
     if name in table.picks:
         reads[0] = min(reads[0], writes[0])
     elif op != name and name in table.overwrites:

@@ -11,7 +11,7 @@ from typing import Literal
 
 from dayzero.graphs import Item, items, layer_list
 from dayzero.schema import Noun, OpGraph
-from dayzero.schema.graph import PhaseName
+from dayzero.schema.graph import Length, PhaseName
 
 Key = Callable[[Item, tuple[str, ...]], tuple[PhaseName, str, str]]
 """What rows are compared by, from a row and the prefixes of its graph: phase, operator, place."""
@@ -28,6 +28,8 @@ class Amount(Noun, frozen=True, kw_only=True):
     """Of all runs."""
     details: tuple[str, ...]
     """Their axes or shapes, sorted."""
+    axes: tuple[dict[str, Length], ...]
+    """Axes of each that is an operation, once, in the order of `details`."""
 
 
 class Change(Noun, frozen=True, kw_only=True):
@@ -172,10 +174,15 @@ def _size(change: Change) -> tuple[float, float]:
 
 def _amounts(graph: OpGraph, key: Key) -> dict[tuple[PhaseName, str, str], Amount]:
     rows, prefixes = [item for phase in graph.phases.values() for item in items(graph, phase.name)], _prefixes(graph)
-    return {name: Amount(count=sum(item.count for item in group), flops=sum(item.flops for item in group),
-                         bytes=sum(item.bytes for item in group),
-                         details=tuple(sorted({item.detail for item in group})))
-            for name, group in _grouped(rows, lambda item: key(item, prefixes)).items()}
+    return {name: _amount(group) for name, group in _grouped(rows, lambda item: key(item, prefixes)).items()}
+
+
+def _amount(rows: Iterable[Item]) -> Amount:
+    together = sorted(rows, key=lambda item: item.detail)
+    axes = {item.detail: item.axes for item in together}
+    return Amount(count=sum(item.count for item in together), flops=sum(item.flops for item in together),
+                  bytes=sum(item.bytes for item in together), details=tuple(axes),
+                  axes=tuple(each for each in axes.values() if each))
 
 
 def _grouped(rows: Iterable[Item], key: Callable[[Item], tuple[PhaseName, str, str]]

@@ -62,6 +62,11 @@ def test_bytes() -> None:
     assert bytes_of("aten.add_", meta(4), meta(4), out=meta(4)) == 24
 
 
+def test_what_has_no_rows_reads_no_weights() -> None:
+    assert bytes_of("aten.mm", meta(0, 6144), meta(6144, 100), out=meta(0, 100)) == 0
+    assert bytes_of("aten.mm", meta(2, 4), meta(4, 3), out=meta(2, 3)) == 2 * (8 + 12 + 6)
+
+
 def test_bytes_of_experts_are_those_that_rows_can_reach() -> None:
     offsets = meta(16, dtype=torch.int32)
     for rows, reached in ((2, 2), (16, 16), (64, 16)):

@@ -12,7 +12,7 @@ from dayzero.graphs import Spot, balance, phases, spots
 from dayzero.graphs.roofline import By
 from dayzero.schema import Device, OpGraph
 
-_PLAIN = ("parameters", "seconds", "source", "phases", "operators", "modules", "control_flow", "layer_kinds",
+_PLAIN = ("parameters", "seconds", "source", "operators", "modules", "control_flow", "layer_kinds",
           "operations", "stand_ins", "supplied", "isolation")
 """Fields of a graph that are written as they are."""
 
@@ -22,6 +22,7 @@ def to_contract(graph: OpGraph, *, by: By = "flops", device: Device | None = Non
     plain = {name: msgspec.to_builtins(getattr(graph, name)) for name in _PLAIN}
     return {
         **plain,
+        "phases": {phase.name: msgspec.to_builtins(phase) for phase in phases(graph)},
         "parameters_text": text_parameters(graph),
         "missing": [split_missing(entry) for entry in graph.missing],
         "hot_spots": {phase.name: [_spot(spot, device) for spot in spots(graph, phase.name, by, device, top)]
@@ -60,7 +61,7 @@ def split_missing(entry: str) -> dict[str, str | int]:
 def text_parameters(graph: OpGraph) -> int:
     """Parameters without those of towers: all that lies beside the largest list of layers that ran, and whatever else
     ran on text alone."""
-    ran = {call.module for call in graph.operators}
+    ran = {call.module for call in graph.operators if call.phase != "towers"}
     above = {path for module in ran for path in _above(module)}
     sizes: dict[str, int] = {}
     for node in graph.modules:

@@ -104,14 +104,17 @@ def _pair(old: Amount | None, new: Amount | None, field: str) -> str:
 
 
 def _shapes(change: Change) -> list[tuple[str, str]]:
-    """What differs in the axes or shapes, where each side has one that the other has not."""
+    """What differs in the axes or shapes, where each side has one that the other has not; axes by name."""
     if "shapes" not in change.what or change.before is None or change.after is None:
         return []
     gone = [text for text in change.before.details if text not in change.after.details]
     new = [text for text in change.after.details if text not in change.before.details]
     if len(gone) != 1 or len(new) != 1:
         return []
-    pairs = list(zip(gone[0].split(", "), new[0].split(", "), strict=False))
-    if gone[0].count(", ") != new[0].count(", "):
+    old = next((axes for axes in change.before.axes if axes not in change.after.axes), {})
+    now = next((axes for axes in change.after.axes if axes not in change.before.axes), {})
+    if not old or not now:
         return [(f"\n- {gone[0]}\n+ {new[0]}", "dim")]
-    return [("\n" + "; ".join(f"{old} => {now}" for old, now in pairs if old != now), "dim")]
+    told = (f"{name} {old.get(name, 'none')} => {now.get(name, 'none')}" for name in {**old, **now}
+            if old.get(name) != now.get(name))
+    return [("\n" + "; ".join(told), "dim")]
