@@ -165,6 +165,6 @@ def test_calls_of_stand_ins_are_counted_in_modules_that_were_left_out_too(tmp_pa
     modeling = MODELING.replace(before, f"x = l2norm(x)\n        {before}", 1)
     modeling = f"from fla.modules.l2norm import l2norm\n{modeling}"
     made = release(guest(tmp_path / "guest", modeling=modeling), tmp_path)
-    graph = trace(made, tokens=12, context=5, trust=LIMITS)  # prefill of 5 tokens fills the cache and counts for nothing
+    graph = trace(made, tokens=12, context=5, trust=LIMITS)  # that of 5 tokens fills the cache and counts for nothing
     [one] = graph.stand_ins
     assert one.call == "fla.modules.l2norm:l2norm" and one.times == 2 * LAYERS * EXPERTS
