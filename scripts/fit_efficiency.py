@@ -28,7 +28,7 @@ ROOT = Path(__file__).parent.parent
 NEAR = 0.12
 """Error in log up to which residuals count by their square, above by their size."""
 LATER = {"apart": ("apart_request", "apart_queue", "apart_power"),
-         "unstated": ("unstated_tpot", "unstated_queue", "unstated_power")}
+         "unstated": ("unstated_tpot", "unstated_batch", "unstated_wide", "unstated_queue", "unstated_power")}
 """Figures of points whose workers are apart, by what is known of them: fitted last, for much of how those were run is
 not stated."""
 Array = np.ndarray[Any, Any]

@@ -52,6 +52,8 @@ class Plant:
     """Workers that decode; None: not stated."""
     prefillers: int | None
     """Workers that prefill; None: not stated."""
+    stages: int = 1
+    """Pipeline stages of a worker."""
     copies: int = 1
     """Equal deployments beside each other that share the requests."""
 
@@ -94,7 +96,7 @@ def _together(row: Mapping[str, str], facts: Mapping[str, int], model: ModelSpec
     if not any(cells.values()):
         raise NotPossible("the layout is not stated", "")
     if cells["tp"] is None and cells["num_gpus"]:
-        cells["tp"] = cells["num_gpus"] / (cells["dp"] or 1)
+        cells["tp"] = cells["num_gpus"] // (cells["dp"] or 1)
     one = Stated(tp=max(1, int(cells["tp"] or 1)), dp=max(1, int(cells["dp"] or 1)), ep=max(1, int(cells["ep"] or 1)),
                  expert_tp=facts.get("moe_tp", 0))
     layout = possible(_factored(one, row["notes"], device), model)
@@ -105,7 +107,8 @@ def _together(row: Mapping[str, str], facts: Mapping[str, int], model: ModelSpec
         layout, copies = Layout(tp=layout.tp, ep=layout.ep, attention_tp=layout.tp // copies), 1
     elif copies > 1:
         copies = copies // groups if copies % groups == 0 else 1
-    return Plant(decode=layout, prefill=layout, apart=False, decoders=1, prefillers=1, copies=copies)
+    stages = int((number_in(row, "pp") if "pp" in row else None) or 1)
+    return Plant(decode=layout, prefill=layout, apart=False, decoders=1, prefillers=1, stages=stages, copies=copies)
 
 
 def _factored(one: Stated, text: str, device: Device) -> Stated:

@@ -24,6 +24,7 @@ from dayzero.data.efficiency import Common, Efficiency, efficiency
 from dayzero.data.engines import NEUTRAL
 from dayzero.data.precisions import Precision, precision
 from dayzero.errors import DayzeroError, NotPossible
+from dayzero.placement import split_layers
 from dayzero.placement.held import held_bytes
 from dayzero.placement.pool import Settings, pool
 from dayzero.placement.precision import LINEAR, recast
@@ -151,8 +152,9 @@ class Cases:
         narrow = weights_at_most_8_bits(model)
         load, fits = self._load(model, device, made, name, tokens, output, requests, narrow)
         kind = "together" if not made.apart else "apart" if made.decoders else "unstated"
-        return Case(load=load, device=device, engine=name, kind=kind, fits=fits,
-                    assumed=f"not stated, taken from the default workload: {', '.join(missing)}" if missing else "")
+        assumed = [f"not stated, taken from the default workload: {', '.join(missing)}"] if missing else []
+        assumed += ["pipeline stages are timed one after another"] if made.stages > 1 else []
+        return Case(load=load, device=device, engine=name, kind=kind, fits=fits, assumed="; ".join(assumed))
 
     def _held(self, model: ModelSpec, layout: Layout, device: Device) -> Layout:
         """The layout; where its devices cannot hold the weights, it and as many devices more as can, each with
@@ -168,7 +170,8 @@ class Cases:
               requests: float, narrow: bool) -> tuple[Load, bool]:
         decode, prefill = made.decode, made.prefill
         target = _target(device, max(decode.world_size, prefill.world_size), tokens, output, self.common)
-        weights, room = self._memory(model, decode, device, name, tokens, output, narrow)
+        piped = msgspec.structs.replace(decode, pp=made.stages)
+        weights, room = self._memory(model, piped, device, name, tokens, output, narrow)
         per_worker = self.common.worker_sequences * decode.world_size
         workers = made.decoders or max(1, ceil(requests / per_worker))
         batch = min(requests / workers, max(1.0, room))
@@ -199,7 +202,8 @@ class Cases:
         if key not in self._room:
             settings = Settings(length=tokens + output, cache_dtype="fp8" if narrow else "auto")
             self._room[key] = pool(model, layout, neutral, rules, device, settings).least.room.tokens
-        weights = held_bytes(model, layout, neutral, rules, range(len(model.layers)), device.arch)
+        first = split_layers(model, layout.pp, rules.longer_stages)[0]
+        weights = held_bytes(model, layout, neutral, rules, range(*first), device.arch)
         if self._room[key] <= 0 or weights > TIGHT * device.memory_bytes:
             return weights, float("inf")
         groups = layout.dp * layout.tp // layout.attention_degree

@@ -82,6 +82,15 @@ def test_what_is_not_stated_is_said(models: Models) -> None:
     assert one.tpot and one.reason == "not stated, taken from the default workload: osl, concurrency"
 
 
+def test_pipeline_stages_hold_a_part_of_the_weights(models: Models) -> None:
+    # 16 GB of weights and 24 GB of memory: two stages leave room for more than twice the requests
+    point = {**POINT, "gpu": "RTX 3090", "isl": "8000", "concurrency": "32", "notes": ""}
+    rows = [{**point, "pp": stages} for stages in ("1", "2")]
+    one, two = predict_serving(rows, models)
+    assert one.ttft and two.ttft and two.ttft[0] < 0.5 * one.ttft[0]
+    assert two.reason == "pipeline stages are timed one after another"
+
+
 def test_workers_apart_do_not_wait_for_prefills(models: Models) -> None:
     notes = "prefill_num_workers=1 prefill_tp_size=1 decode_num_workers=1 decode_tp_size=1"
     together = {**POINT, "isl": "8000", "osl": "100", "notes": ""}

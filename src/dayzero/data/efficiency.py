@@ -122,7 +122,12 @@ class Common(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     worker_sequences: float
     """Sequences of one device of a decode worker, where the number of workers is not stated."""
     unstated_tpot: float
-    """Factor on the time between tokens, where the number of workers is not stated."""
+    """Where the number of workers is not stated, a factor on the time between tokens: unstated_tpot x
+    batch^-unstated_batch,"""
+    unstated_batch: float
+    """see `unstated_tpot`,"""
+    unstated_wide: float
+    """and this one besides on that of wide replicas: such tables sum devices of all workers up."""
     unstated_queue: float
     """As `apart_queue`, likewise."""
     unstated_power: float

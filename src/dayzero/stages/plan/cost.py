@@ -79,18 +79,19 @@ def roofline(cost: Cost, work: Iterable[Work], device: Device, speeds: Speeds) -
 
 
 def by_class(cost: Cost, work: Iterable[tuple[str, Work]], device: Device, speeds: Speeds, rows: Mapping[str, float],
-             prefill: bool, whole_experts: bool) -> None:
-    """Add the operators' time at the shares that their classes reach. `rows`: that meet one matrix, by class."""
+             prefill: bool, whole_experts: bool, factor: float) -> None:
+    """Add the operators' time at the shares that their classes reach, times `factor`. `rows`: that meet one matrix, by
+    class."""
     if speeds.shares is None:
         raise ValueError("the shares of the device are not known")
-    generation, engine, common = speeds.shares.generation, speeds.shares.engine, speeds.shares.common
+    generation, common = speeds.shares.generation, speeds.shares.common
     for kind, item in work:
         rate, moved = arithmetic(kind, item, device, common), item.bytes / device.memory_bandwidth
         both, computing, moving = (class_seconds(kind, *part, generation, rows=rows.get(kind, 1.0), prefill=prefill)
                                    for part in ((rate, moved), (rate, 0.0), (0.0, moved)))
-        factor = engine.prefill_factor if prefill else 1.0
-        factor *= common.imbalance if kind == "expert" and whole_experts else 1.0
-        cost.add(item.kind, both * factor * speeds.waiting, "matrix rate" if computing > moving else "memory bandwidth")
+        uneven = common.imbalance if kind == "expert" and whole_experts else 1.0
+        cost.add(item.kind, both * factor * uneven * speeds.waiting,
+                 "matrix rate" if computing > moving else "memory bandwidth")
 
 
 class Costs:
@@ -155,13 +156,17 @@ class Costs:
         """What products with weights cost whatever their size, and in the last stage what the engine adds to a step."""
         if step.phase == "prefill":
             micro = operators(self.model, layers) * prefill_call(shares.generation, shares.engine) * step.passes
-            micro *= shares.engine.prefill_factor
+            micro *= self._factor(step)
         else:
             micro = operators(self.model, layers) * decode_call(shares.generation, shares.engine)
             micro += expert_layers(self.model, layers) * shares.generation.expert_call
             if layers.stop == len(self.model.layers):
                 micro += shares.engine.step + shares.engine.sequence * step.sequences
         return np.asarray(micro * MICRO * self.speeds.waiting)
+
+    def _factor(self, step: Step) -> float:
+        """What the engine makes of the time of a pass."""
+        return self.speeds.shares.engine.prefill_factor if self.speeds.shares and step.phase == "prefill" else 1.0
 
     def _rows(self, layout: Layout, step: Step) -> dict[str, float]:
         """Rows that meet one matrix, by class."""
@@ -173,11 +178,12 @@ class Costs:
         if self.speeds.shares:
             work = classified(self.model, layout, self.target, layers, step)
             by_class(cost, work, cluster.device, self.speeds, self._rows(layout, step), step.phase == "prefill",
-                     whole_experts=layout.ep > 1)
+                     whole_experts=layout.ep > 1, factor=self._factor(step))
         else:
             roofline(cost, stage_work(self.model, layout, self.target, layers, step), cluster.device, self.speeds)
         traffic = Traffic(self.model, layout, cluster, self.speeds)
-        cost.add(COMMUNICATION, traffic.tensor_parallel(layers, step) + traffic.expert_parallel(layers, step), "links")
+        sending = traffic.tensor_parallel(layers, step) + traffic.expert_parallel(layers, step)
+        cost.add(COMMUNICATION, sending * self._factor(step), "links")
         overhead = self._overhead(layers, step)
         if overhead is not None:
             cost.add(OVERHEAD, overhead, "operator overhead")

@@ -79,5 +79,7 @@ def served(load: Load, generation: Figures, engine: Figures, common: Figures) ->
     waits = np.where(hidden, common.unstated_queue * waiting ** common.unstated_power,
                      common.apart_queue * waiting ** common.apart_power)
     sent = MILLI * (engine.request + common.apart_request) + own + decoding + each * waits
-    tpot = np.where(load.apart > 0, decoding * np.where(hidden, common.unstated_tpot, 1.0), together)
+    faster = common.unstated_tpot * load.batch ** -common.unstated_batch * np.where(
+        load.wide > 0, common.unstated_wide, 1.0)
+    tpot = np.where(load.apart > 0, decoding * np.where(hidden, faster, 1.0), together)
     return tpot, np.where(load.apart > 0, sent, first)

@@ -46,14 +46,18 @@ def test_an_operator_takes_the_slower_of_arithmetic_and_memory():
     assert cost.bounds == {"matrix rate": pytest.approx(3), "memory bandwidth": pytest.approx(2)}
 
 
-@pytest.mark.parametrize(("model", "layout", "split"), [(DENSE, Layout(), WHOLE), (sparse(), Layout(), ((0, 8),))])
+@pytest.mark.parametrize(("model", "layout", "split"), [
+    (DENSE, Layout(), WHOLE), (sparse(), Layout(), ((0, 8),)), (sparse(), Layout(tp=4, ep=4), ((0, 8),)),
+    (sparse(), Layout(dp=4, ep=4), ((0, 8),)),
+])
 def test_of_a_datasheet_device_a_step_takes_what_it_takes_in_the_serving_model(model, layout, split):
     """One model of time: the sum over kinds of operators is the pass of `timing`, with what an engine adds to it."""
-    known, on = efficiency(), target()
+    known, on = efficiency(), target(4)
     generation, engine = known.generation("")[0], known.engine("any")[0]
     low, high = known.interval("together, not measured").tpot
     for step, prefill in ((decode_step(on, 8), False), (prefill_step(on), True)):
-        fastest, expected, slowest = total(on, step, layout, split, model)
+        logits = Traffic(model, layout, on.cluster, speeds(on.cluster.device)).logits(step, False)
+        fastest, expected, slowest = total(on, step, layout, split, model) - logits
         seconds = pass_seconds(terms(model, layout, on, step, known.common), generation, engine, known.common,
                                prefill=prefill, narrow=0.0)
         added = 0 if prefill else (engine.step + 8 * engine.sequence) * 1e-6
