@@ -167,11 +167,24 @@ class FeedForward(Noun, frozen=True, kw_only=True):
     experts: int = 0
     """Routed experts; 0: dense."""
     top_k: int = 0
-    """Routed experts that a token visits."""
+    """Experts that the router chooses for a token; `visited` of them compute anything."""
+    zero_experts: int = 0
+    """What the router ranks beside the experts and what has no weights: a token that it sends there is passed on as it
+    is, or dropped."""
     shared_experts: int = 0
     """Experts that every token visits."""
     shared_width: int = 0
     """Inner width of all shared experts together."""
+
+    @property
+    def choices(self) -> int:
+        """What the router chooses from."""
+        return self.experts + self.zero_experts
+
+    @property
+    def visited(self) -> float:
+        """Routed experts with weights that a token visits, on average, of a balanced router."""
+        return self.top_k * self.experts / self.choices if self.zero_experts else float(self.top_k)
 
 
 class Layer(Noun, frozen=True, kw_only=True):

@@ -138,7 +138,7 @@ def rows_of_expert(model: ModelSpec, layout: Layout, step: Step) -> float:
     if block is None:
         return 1.0
     together = expert_rows(layout, step.rows)
-    return max(1.0, together * block.top_k / distinct_experts(block.experts, block.top_k, together))
+    return max(1.0, together * block.top_k / distinct_experts(block.choices, block.top_k, together))
 
 
 def expert_layers(model: ModelSpec, layers: range) -> int:

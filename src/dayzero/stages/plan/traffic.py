@@ -73,7 +73,7 @@ class Traffic:
         for index in layers:
             block = blocks[self.model.layers[index].feed_forward]
             if block.experts:
-                copies = distinct_experts(ep, 1, block.top_k)
+                copies = distinct_experts(ep, 1, block.visited)
                 rows = step.rows / self.layout.tp * copies * (ep - 1) / ep
                 messages += 2 * step.passes
                 sent += 2 * step.passes * rows * block.input_width * value_bytes(self.model)

@@ -86,8 +86,8 @@ def _family_work(family: WeightFamily, model: ModelSpec, layout: Layout, target:
     block = routing_block(family, model) if kind == "experts" else None
     if block is not None:
         together = expert_rows(layout, rows)
-        visited = distinct_experts(block.experts, block.top_k, together) / block.experts
-        return (2 * parameters * together * block.top_k / block.experts * step.passes, stored * visited * step.passes)
+        visited = distinct_experts(block.choices, block.top_k, together) / block.choices
+        return (2 * parameters * together * block.top_k / block.choices * step.passes, stored * visited * step.passes)
     if kind == "head":
         return 2 * parameters * step.sequences, float(stored)  # only the last token of each sequence needs logits
     if family.split in ("heads", "kv_heads"):
@@ -136,7 +136,7 @@ def _inner_width(block: FeedForward, layout: Layout) -> float:
     """Inner values of a feed-forward block for each token of the replica, on one rank of a balanced batch."""
     if block.kind == "dense":
         return block.width / layout.tp
-    routed = block.top_k * block.width * max(1.0, layout.ep / layout.tp) / (layout.ep * layout.expert_tp)
+    routed = block.visited * block.width * max(1.0, layout.ep / layout.tp) / (layout.ep * layout.expert_tp)
     return routed + block.shared_width / layout.tp
 
 

@@ -93,7 +93,7 @@ class Architecture:
             kinds.update({"indexed"} if layer in indexed else (), {"merging"} if merging else (),
                          {"overlapping"} if merging and layer in indexed else ())
         sliding = {f"sliding_{name}": facts[name] for name in ("heads", "kv_heads", "head_dim", "v_head_dim")}
-        self.variables = {**config.variables(), **dict.fromkeys(FLAGS, 0), **sliding, **facts}
+        self.variables = {**config.variables(), **dict.fromkeys((*FLAGS, "zero_experts"), 0), **sliding, **facts}
         self.dtype = DTYPES.get(config.text("dtype").removeprefix("torch."), "BF16")
         self.problems: list[str] = []
         self.quantised = quantised(config.table("quantization"), self.problems)

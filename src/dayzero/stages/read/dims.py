@@ -143,9 +143,10 @@ def feed_forward(kind: str, facts: Facts, seen: Seen, config: Config) -> FeedFor
     if kind == "dense":
         return FeedForward(kind=kind, width=choose.pick("dense_width", seen.columns("mlp.down")),
                            input_width=facts["hidden_size"])  # fmt: skip
-    experts = choose.pick("experts", seen.rows("router"))
+    zero = facts.get("zero_experts", 0)
+    experts = choose.pick("experts", seen.rows("router"), less=zero)
     shared = choose.pick("shared_width", seen.columns("shared_experts.down"))
     return FeedForward(kind=kind, width=choose.pick("expert_width", seen.columns("experts.down")),
                        input_width=choose.pick("expert_input", seen.rows("experts.down")), experts=experts,
-                       top_k=min(facts.get("top_k", 0), experts), shared_width=shared,
+                       top_k=min(facts.get("top_k", 0), experts + zero), zero_experts=zero, shared_width=shared,
                        shared_experts=facts.get("shared_experts", int(shared > 0)))  # fmt: skip

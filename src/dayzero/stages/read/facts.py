@@ -13,9 +13,9 @@ Facts = dict[str, int]
 OPTIONAL = ("q_rank", "kv_rank", "nope_dim", "rope_dim", "window", "full_every", "window_layers", "sliding_heads",
             "sliding_kv_heads", "sliding_head_dim", "sliding_v_head_dim", "linear_heads", "linear_kv_heads",
             "linear_head_dim", "linear_v_head_dim", "conv_kernel", "dense_width", "expert_width", "expert_input",
-            "experts", "top_k", "shared_experts", "shared_width", "dense_first", "experts_last", "mtp_layers",
-            "index_heads", "index_head_dim", "index_top_k", "output_groups", "output_rank", "streams", "state_size",
-            "state_groups", "state_expand")
+            "experts", "zero_experts", "top_k", "shared_experts", "shared_width", "dense_first", "experts_last",
+            "mtp_layers", "index_heads", "index_head_dim", "index_top_k", "output_groups", "output_rank", "streams",
+            "state_size", "state_groups", "state_expand")
 FLAGS = ("attention_bias", "qkv_bias", "mlp_bias", "expert_bias", "router_bias", "ungated", "sinks", "sandwich_norms",
          "shared_gate", "output_gate", "qk_norm", "full_rank_gate", "latent_gate", "use_window")
 
@@ -44,7 +44,7 @@ def language_facts(config: Config, embedding: tuple[int, ...] = ()) -> Facts:
     if "experts" in facts:
         _expert_defaults(config, facts)
     else:
-        for name in ("expert_width", "expert_input", "top_k", "shared_experts", "shared_width"):
+        for name in ("expert_width", "expert_input", "zero_experts", "top_k", "shared_experts", "shared_width"):
             facts.pop(name, None)
             config.sources.pop(name, None)
     if "dense_width" not in facts:
@@ -136,8 +136,9 @@ def _expert_defaults(config: Config, facts: Facts) -> None:
         config.note("expert_width", config.sources["dense_width"])
     elif "expert_width" not in facts:
         config.size("expert_width")
-    if facts["top_k"] > facts["experts"]:
-        raise ReleaseError(f"{config.name} routes each token to {facts['top_k']} of {facts['experts']} experts",
+    choices = facts["experts"] + facts.get("zero_experts", 0)
+    if facts["top_k"] > choices:
+        raise ReleaseError(f"{config.name} routes each token to {facts['top_k']} of {choices} experts",
                            "correct the number of experts or the number per token")
     if "shared_width" in facts:
         _default(config, facts, "shared_experts", 1, "one, as a width is stated")

@@ -10,7 +10,7 @@ import msgspec
 
 from dayzero.data.classes import unlike
 from dayzero.placement.split import UNUSED
-from dayzero.schema import Layer, ModelSpec, TensorTable, WeightFamily
+from dayzero.schema import FeedForward, Layer, ModelSpec, TensorTable, WeightFamily
 from dayzero.schema.release import ITEM_BITS
 
 from .blocks import Architecture, standard_tensors
@@ -55,8 +55,6 @@ def model_spec(name: str, config: object, tensors: TensorTable, *, config_name: 
                      for kind in dict.fromkeys(feeding)}  # fmt: skip
     families = tuple(part.family for part in parts)
     used = [part for part in parts if not is_unused(part.family)]
-    active = feed_forwards.get("experts")
-    share = (active.top_k, active.experts) if active and active.experts else (1, 1)
     return ModelSpec(
         name=name, architectures=stated.names("architectures"), model_type=stated.text("model_type"),
         hidden_size=facts["hidden_size"], vocab_size=facts["vocab_size"], max_positions=stated.integer("max_positions"),
@@ -67,7 +65,7 @@ def model_spec(name: str, config: object, tensors: TensorTable, *, config_name: 
         mtp_layers=_mtp_layers(parts),
         parameters=sum(part.family.parameters for part in used),
         parameters_text=sum(part.family.parameters for part in used if not part.role.in_tower),
-        parameters_active=_active(used, tied, share), checkpoint_bytes=tensors.total_bytes,
+        parameters_active=_active(used, tied, feed_forwards.get("experts")), checkpoint_bytes=tensors.total_bytes,
         dtype=_dtype(parts, stated),
         quantization=dict(quantised) if quantised is not None else None, provenance=provenance, sources=stated.sources,
         unknowns=(*_unknowns(stated, parts), *problems), not_finite=tuple(not_finite(stated.raw)),
@@ -162,20 +160,27 @@ def _mtp_layers(parts: Iterable[Part]) -> int:
     return len({layer for family in mtp for layer in family.layers}) or int(bool(mtp))
 
 
-def _active(parts: Iterable[Part], tied: bool, share: tuple[int, int]) -> dict[str, int]:
-    """Parameters that one token uses: everything in the decoder, of the routed experts top_k out of experts. A tied
-    matrix is used as the output head, so that only `no_embedding_no_head` leaves it out."""
+def _active(parts: Iterable[Part], tied: bool, block: FeedForward | None) -> dict[str, int]:
+    """Parameters that one token uses: everything in the decoder, of the routed experts those that it visits on average.
+    A tied matrix is used as the output head, so that only `no_embedding_no_head` leaves it out."""
     total = embedding = head = 0
     for part in parts:
         family = part.family
         if part.role.in_tower or family.role.startswith("mtp."):
             continue
-        used = family.parameters * share[0] // share[1] if family.experts else family.parameters
+        used = _visited(family, block) if family.experts and block else family.parameters
         total += used
         embedding += used if family.role == "embedding" else 0
         head += used if family.role == "head" else 0
     return {"all": total, "no_embedding": total - (0 if tied else embedding),
             "no_embedding_no_head": total - embedding - head}  # fmt: skip
+
+
+def _visited(family: WeightFamily, block: FeedForward) -> int:
+    """Parameters of a family of routed experts that a token uses. A family may hold a part of the experts (others are
+    stored otherwise), or places for those without weights."""
+    stored = max(block.experts, family.experts)
+    return family.parameters * block.top_k * block.experts // (max(1, block.choices) * max(1, stored))
 
 
 def _dtype(parts: Iterable[Part], config: Config) -> str:

@@ -13,7 +13,8 @@ from .sites import Site, site
 
 
 class Routing(NamedTuple):
-    """How the tokens of a step are spread: `experts` of which each token visits `top_k`; 0: the model has none."""
+    """How the tokens of a step are spread: `experts` (those without weights too) of which each token visits `top_k`; 0:
+    the model has none."""
 
     experts: int = 0
     top_k: int = 0
@@ -23,6 +24,10 @@ class Routing(NamedTuple):
         """Visits of the nth of some experts that get all visits."""
         visits = self.tokens * self.top_k
         return visits * (nth % of + 1) // of - visits * (nth % of) // of
+
+    def number(self, nth: int, of: int) -> int:
+        """Which expert is the nth of some that get a token."""
+        return nth % of * self.experts // of
 
     @property
     def hit(self) -> int:
@@ -77,10 +82,19 @@ class Policies:
         return _meta((hits,), asked.dtype), f"{hits} of {args[1].numel()}"
 
     def _value(self, answer: Answer, asked: torch.Tensor, _args: Any, where: _Where) -> tuple[Any, str]:
-        value = answer.after.get(where.made_by, answer.value)
+        value = self._number(asked, where)
+        value = answer.after.get(where.made_by, answer.value) if value is None else value
         truth = asked.dtype is torch.bool or answer.op == "aten.equal"
         result = bool(value) if truth else float(value) if asked.dtype.is_floating_point else value
         return result, str(result)
+
+    def _number(self, asked: torch.Tensor, where: _Where) -> int | None:
+        """In a loop over the experts that get a token: the number of the next. None: something else is asked."""
+        looped = self._looped.get(where.place)
+        if not (looped and where.routed) or asked.dtype not in (torch.int64, torch.int32) or where.made_by:
+            return None
+        nth = self._asked[where[:3]] = self._asked.get(where[:3], -1) + 1
+        return self.routing.number(nth, looped)
 
     def _host(self, answer: Answer, asked: torch.Tensor, _args: Any, where: _Where) -> tuple[Any, str]:
         experts = self.routing.experts

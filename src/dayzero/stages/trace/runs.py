@@ -38,7 +38,7 @@ class Runs:
         self._model = model
         self.part, self._entry = text_part(model)
         """The part that runs; empty: the whole."""
-        self._routed = max(((kind.experts, kind.top_k) for kind in spec.feed_forwards.values()), default=(0, 0))
+        self._routed = max(((kind.choices, kind.top_k) for kind in spec.feed_forwards.values()), default=(0, 0))
         self._caches: dict[tuple[int, int], Any] = {}
         self.recorder = self._recorder(repeats)
         self._full = not repeats

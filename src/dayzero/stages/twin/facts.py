@@ -124,7 +124,8 @@ def _measured(model: ModelSpec) -> dict[str, int]:
     for block in model.feed_forwards.values():
         if block.kind == "experts":
             found |= {"expert_width": block.width, "expert_input": block.input_width, "experts": block.experts,
-                      "top_k": block.top_k, "shared_experts": block.shared_experts, "shared_width": block.shared_width}
+                      "zero_experts": block.zero_experts, "top_k": block.top_k,
+                      "shared_experts": block.shared_experts, "shared_width": block.shared_width}
         else:
             found["dense_width"] = block.width
     return found

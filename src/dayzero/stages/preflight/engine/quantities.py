@@ -82,8 +82,9 @@ def _of_model(model: ModelSpec) -> dict[str, int | None]:
         "conv_kernel": _most(attention.conv_kernel for attention in mixing),
         "linear_heads": _most(attention.heads for attention in linear),
         "linear_head_dim": _most(attention.head_dim for attention in linear),
+        "experts": _most(block.choices for block in experts),  # what a router's kernel is built for
         **{name: _most(getattr(block, name) for block in experts)
-           for name in ("experts", "top_k", "shared_experts", "shared_width")},
+           for name in ("top_k", "shared_experts", "shared_width")},
         "intermediate_size": _most(block.width for block in dense),
         "moe_intermediate_size": _most(block.width for block in experts),
         "layers": len(model.layers), "mtp_layers": model.mtp_layers,

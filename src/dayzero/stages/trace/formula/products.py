@@ -46,7 +46,7 @@ def _product(weight: Weight, sides: tuple[int, int], model: ModelSpec, item: flo
     """A matrix of [outer, inner]."""
     (outer, inner), family = sides, weight.family
     block = model.feed_forwards[model.layers[family.layers[0]].feed_forward] if family.layers else None
-    if family.role == "router" and block is not None and outer == block.experts:
+    if family.role == "router" and block is not None and outer == block.choices:
         return Part("router", "", weight.module, family.layers, {
             "tokens": ROWS, "hidden": inner, "experts": outer, "item": item, "weight_item": weight.item,
             "score_item": ROUTER_ITEM})
@@ -107,7 +107,7 @@ def experts(model: ModelSpec, weights: list[Weight]) -> Iterator[Part]:
             continue
         values, count = sum(weight.values for weight in own), own[0].family.experts * max(1, len(layers))
         yield Part("experts", "", module, layers, {
-            "tokens": ROWS, "experts": block.experts, "top_k": block.top_k,
+            "tokens": ROWS, "experts": block.experts, "top_k": block.visited,
             "matrices": round(values / (block.input_width * block.width)), "hidden": block.input_width,
             "width": block.width, "item": item, "weight_item": _stored(own) / (values * count)})
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
+from math import ceil, prod
 from typing import TYPE_CHECKING, NamedTuple
 
 from dayzero.stages.trace.captured import Call
@@ -102,10 +102,10 @@ def experts(work: Sequence[Call], bases: Sequence[str], around: Around) -> Read 
               if base in ("experts", "matmul") and len(call.inputs) > 1 and len(call.inputs[1]) == 3]
     block = around.feed_forward
     held = max(stacks, default=block.experts if block else 0)
-    top_k = block.top_k if block and block.top_k else max(1, round(down / around.rows))
-    held = max(held, top_k)  # a config may call a block dense that its code makes of one expert
+    top_k = block.visited if block and block.top_k else max(1.0, round(down / around.rows))
+    held = max(held, ceil(top_k))  # a config may call a block dense that its code makes of one expert
     axes: dict[str, Axis] = {
-        "tokens": product(around.rows), "experts": product(held), "top_k": product(top_k),
+        "tokens": product(around.rows), "experts": product(held), "top_k": top_k,
         "matrices": product(matrices), "hidden": product(hidden), "width": product(width), "item": around.item,
         "weight_item": around.weight_item,
     }  # fmt: skip
