@@ -98,7 +98,7 @@ class Loads:
         rows, copies = setup.rows, 1.0
         experts = is_expert(family) and block.experts > 0
         if experts:
-            rows = setup.rows * block.top_k / layout.tp * layout.expert_tp
+            rows = setup.rows * block.visited / layout.tp * layout.expert_tp
             copies = family.experts / layout.ep
         times = family.parameters / max(1, len(family.layers)) / (outer * inner) / max(1, family.experts)
         flops = 2 * rows * outer * inner / parts * times
@@ -139,7 +139,7 @@ class Loads:
         degree = setup.layout.attention_degree
         values = 10 * setup.rows * hidden / setup.spread
         values += 2 * setup.rows * (attention.heads + attention.kv_heads) * attention.head_dim / degree
-        visits = setup.rows * block.top_k / setup.layout.tp * setup.layout.expert_tp
+        visits = setup.rows * block.visited / setup.layout.tp * setup.layout.expert_tp
         inner = visits * block.width / setup.layout.expert_tp if block.experts else setup.rows * block.width / degree
         values += 3 * (inner + setup.rows * block.shared_width / degree)
         self._add(load, "pointwise", ITEM * values / self.memory, 2.0)
@@ -167,7 +167,7 @@ class Loads:
         if layout.ep > 1 and block.experts:
             sent = 2 * setup.rows / layout.tp * block.input_width * ITEM
             members = group(layout.ep, layout.expert_tp, cluster)
-            within, across = all_to_all(sent, block.top_k, members, cluster)
+            within, across = all_to_all(sent, block.visited, members, cluster)
             self._add(load, "dispatch", within, 1.0)
             self._add(load, "dispatch_network", across, 1.0)
             self._add(load, "messages", 2.0, 1.0)

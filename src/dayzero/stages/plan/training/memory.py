@@ -47,7 +47,7 @@ def block_bytes(block: FeedForward, hidden: int, setup: Setup, gated: bool) -> f
     inner = ITEM * (2 if gated else 1) + (0 if dropped else product_bytes(setup))
     if not block.experts:
         return outer_bytes(hidden, setup) + inner * block.width / tp
-    routed = block.top_k / tp * (product_bytes(setup) * block.input_width + inner * block.width)
+    routed = block.visited / tp * (product_bytes(setup) * block.input_width + inner * block.width)
     return outer_bytes(hidden, setup) + routed + inner * block.shared_width / tp
 
 

@@ -51,7 +51,7 @@ def ring(sent: float, members: Group, cluster: Cluster) -> tuple[float, float]:
     return 0.0, sent / min(local_rate(cluster), outer_rate(cluster) * members.inside)
 
 
-def all_to_all(row_bytes: float, visits: int, members: Group, cluster: Cluster) -> tuple[float, float]:
+def all_to_all(row_bytes: float, visits: float, members: Group, cluster: Cluster) -> tuple[float, float]:
     """(seconds inside nodes, seconds on the network) of sending rows of `row_bytes` in all to `visits` of the ranks
     each, chosen evenly: a row goes once to each node, and in it once to each rank."""
     if members.ranks == 1:
