@@ -29,21 +29,45 @@ class Entries(NamedTuple):
 
 
 def entries(release: Release) -> Entries | None:
-    """What the auto_map names. None when it names no model, or files that are not here."""
-    table = release.config.get("auto_map")
-    if release.root is None or not isinstance(table, Mapping):
+    """What the auto_map names. None when it names no model, files that are not here, or those of another repository."""
+    return None if foreign(release) else _found(release)
+
+
+def foreign(release: Release) -> str:
+    """The first class of the auto_map that is of another repository (`org/name--module.Class`), as it is stated there;
+    empty: there is none. Files of the same name that are here need not be that repository's."""
+    own = release.hub.partition("@")[0]
+    for key in (*MODELS, CONFIG):
+        stated = _stated(_table(release).get(key))
+        repository, two_dashes, _ = stated.rpartition("--")
+        if two_dashes and repository != own:
+            return printable(stated)
+    return ""
+
+
+def mistakable(release: Release) -> bool:
+    """Whether files are here that have the names of another repository's."""
+    return bool(foreign(release)) and _found(release) is not None
+
+
+def _found(release: Release) -> Entries | None:
+    if release.root is None:
         return None
-    named = {str(key): _local(value) for key, value in table.items()}
+    named = {key: _local(value) for key, value in _table(release).items()}
     model = next((named[key] for key in MODELS if named.get(key)), "")
     config = named.get(CONFIG, "")
     files = [_file(release.root, name) for name in (model, config) if name]
     return Entries(config, model) if model and all(path.is_file() for path in files) else None
 
 
+def _table(release: Release) -> dict[str, object]:
+    table = release.config.get("auto_map")
+    return {str(key): value for key, value in table.items()} if isinstance(table, Mapping) else {}
+
+
 def named(release: Release) -> str:
     """The class that the auto_map names for a whole model, as it is stated there; empty: none."""
-    table = release.config.get("auto_map")
-    stated = (table.get(key) for key in MODELS) if isinstance(table, Mapping) else ()
+    stated = (_table(release).get(key) for key in MODELS)
     return next((printable(str(value)) for value in stated if value), "")
 
 
@@ -54,11 +78,16 @@ def file_of(module: str) -> str:
 
 
 def _local(value: object) -> str:
-    """`module.Class` without the repository that may stand before it; of several the first."""
-    first = value[0] if isinstance(value, list) and value else value
-    name = first.rpartition("--")[2] if isinstance(first, str) else ""
+    """`module.Class` without the repository that may stand before it."""
+    name = _stated(value).rpartition("--")[2]
     parts = name.split(".")
     return name if len(parts) > 1 and all(part.isidentifier() for part in parts) else ""
+
+
+def _stated(value: object) -> str:
+    """The class of one entry; of several the first."""
+    first = value[0] if isinstance(value, list) and value else value
+    return first if isinstance(first, str) else ""
 
 
 def _file(root: str, name: str) -> Path:

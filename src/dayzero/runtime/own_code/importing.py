@@ -63,7 +63,8 @@ def place(error: BaseException, root: Path) -> str:
             found = f"{file.relative_to(root)}:{trace.tb_lineno}"
         trace = trace.tb_next
     if isinstance(error, SyntaxError) and error.filename:
-        return f"{Path(error.filename).name}:{error.lineno}"
+        file = Path(error.filename).name
+        return file if error.lineno is None else f"{file}:{error.lineno}"
     return found or innermost
 
 

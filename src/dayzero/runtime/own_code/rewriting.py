@@ -18,8 +18,11 @@ class Loader(importlib.machinery.SourceFileLoader):
 
     def source_to_code(self, data: Any, path: Any, *, _optimize: int = -1) -> CodeType:  # type: ignore[override]
         """Its code."""
-        tree = _Questions().visit(ast.parse(data, str(path)))
-        code: CodeType = compile(tree, str(path), "exec", dont_inherit=True, optimize=_optimize)
+        try:
+            tree = _Questions().visit(ast.parse(data, str(path)))
+            code: CodeType = compile(tree, str(path), "exec", dont_inherit=True, optimize=_optimize)
+        except (MemoryError, RecursionError):  # the parser's way to say it
+            raise SyntaxError("it is nested too deep for the parser", (str(path), None, None, None)) from None
         return code
 
 

@@ -39,7 +39,7 @@ def _words(sources: Iterable[Path]) -> set[str]:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 tree = ast.parse(path.read_bytes())
-        except (OSError, SyntaxError, ValueError):
+        except (OSError, SyntaxError, ValueError, MemoryError, RecursionError):
             continue
         for node in ast.walk(tree):
             if isinstance(node, ast.Name):

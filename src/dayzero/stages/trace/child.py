@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import msgspec
 
+from dayzero.errors import ReleaseError
 from dayzero.progress import SILENT, Progress
 from dayzero.runtime import own_code
 from dayzero.runtime.isolation import Confinement, Limits, isolated
@@ -43,7 +44,13 @@ class Ledgers(Noun, frozen=True, kw_only=True):
 
 
 def brings_code(release: Release) -> bool:
-    """Whether there is anything that only this way can run."""
+    """Whether there is anything that only this way can run. Raises ReleaseError where another repository's code is
+    named and files with its names are here: they need not be that code."""
+    if own_code.mistakable(release):
+        stated = own_code.foreign(release)
+        raise ReleaseError(
+            f"the auto_map of {release.name} names code of another repository, which is not run: {stated}",
+            f"put its files into the folder and name them without the repository: {stated.rpartition('--')[2]}")
     return own_code.entries(release) is not None
 
 

@@ -207,13 +207,15 @@ def _config_class(release: Release) -> tuple[Any, bool]:
         config_class = getattr(getattr(transformers, name, None), "config_class", None)
         if config_class is not None:
             return config_class, True
-    here, away = own_code.entries(release), own_code.named(release)
+    here, away, foreign = own_code.entries(release), own_code.named(release), own_code.foreign(release)
     raise NotPossible(
         f"transformers {transformers.__version__} has no class for model_type {model_type!r}"
         + ("; the release brings its own code, which is not executed" if here else
+           f"; the code that its auto_map names is another repository's: {foreign}" if foreign else
            f"; the code that its auto_map names ({away}) is not among its files" if away else
            "; its code is not named by an auto_map" if any(file.role == "code" for file in release.files) else ""),
         "--trust-remote-code runs it, without network and confined" if here
+        else "put its files into the folder and name them without the repository" if foreign
         else "put that repository's files into the folder" if away
         else "trace it with a transformers that supports it natively")
 

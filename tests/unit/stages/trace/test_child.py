@@ -22,7 +22,7 @@ from tests.support.own_code import (
     tensors,
 )
 
-from dayzero.errors import NotPossible, StageError
+from dayzero.errors import NotPossible, ReleaseError, StageError
 from dayzero.runtime.isolation import Limits
 from dayzero.schema import Release
 from dayzero.stages.read import read
@@ -79,11 +79,24 @@ def test_shapes_that_the_own_code_does_not_declare_are_found(tmp_path) -> None:
     ("from transformers.utils import no_such_name", r"no_such_name.*\(modeling_guest.py:1\)"),
     ("open('/no/such/file')", r"No such file.*\(modeling_guest.py:1\)"),
     ("\n\nthis is no python", r"\(modeling_guest.py:3\)"),
+    (f"x = {'-' * 100_000}1", r"too deep for the parser.*\(modeling_guest.py\)"),
 ])  # fmt: skip
 def test_code_that_cannot_be_imported_is_told_with_its_line(tmp_path, code, says) -> None:
     made = release(guest(tmp_path / "guest", modeling=f"{code}\n{MODELING}"), tmp_path)
     with pytest.raises(NotPossible, match=says):
         trace(made, trust=LIMITS)
+
+
+def test_another_repositorys_code_is_not_run_from_a_file_of_its_name(tmp_path) -> None:
+    entry = "evil/repo--modeling_guest.GuestForCausalLM"
+    made = release(guest(tmp_path / "guest"), tmp_path)
+    made.config["auto_map"] = {"AutoModelForCausalLM": entry}
+    for function in (trace, consumption):
+        with pytest.raises(ReleaseError, match=f"another repository.*{entry}") as caught:
+            function(made, trust=LIMITS)
+        assert "without the repository: modeling_guest.GuestForCausalLM" in caught.value.hint
+    with pytest.raises(NotPossible, match="is another repository's: evil"):
+        trace(made)
 
 
 def test_a_model_that_cannot_be_built_is_told_with_its_line(tmp_path) -> None:
