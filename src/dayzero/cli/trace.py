@@ -23,6 +23,7 @@ from .options import (
     Revision,
     Trust,
     drawn_progress,
+    finish,
     names_of,
     show,
     trust_of,
@@ -45,6 +46,7 @@ def trace(
     batch: Annotated[int, typer.Option(min=1, help="Sequences.")] = 1,
     tokens: Annotated[int, typer.Option(min=1, help="New tokens of each sequence in prefill.")] = 64,
     context: Annotated[int, typer.Option(min=1, help="Tokens in the cache of the decode step.")] = 64,
+    towers: Annotated[bool, typer.Option("--towers", help="Also run towers for images and sound.")] = False,
     view: Annotated[list[str] | None, typer.Option(
         "--view", help="summary, operators, kinds, tree, control-flow, coverage, breaks or all; repeatable.")] = None,
     by: Annotated[By, typer.Option("--by", help="What ranks the operators; time needs --target.")] = "flops",
@@ -66,7 +68,7 @@ def trace(
     views = _views(view, backend, export)
     if by == "time" and target is None:
         raise UsageError("--by time needs a device", "add --target with a target.toml")
-    options: dict[str, Any] = {"batch": batch, "tokens": tokens, "context": context,
+    options: dict[str, Any] = {"batch": batch, "tokens": tokens, "context": context, "towers": towers,
                                "trust": trust_of(trust_remote_code, code_seconds, code_memory), "env": env}
     with drawn_progress() as progress:
         device = _device(target, progress)
@@ -87,6 +89,7 @@ def trace(
          lambda: Group(overview(graph, top, views=views, by=by, device=device, depth=depth),
                        *([support_tables(support, top)] if support is not None else []),
                        *([breaks_tables(breaks["breaks"], breaks["export"], top)] if breaks else [])), as_json)
+    finish(not graph.phases)
 
 
 def _trusted(trust: bool) -> dict[str, Any]:

@@ -16,6 +16,8 @@ LIBRARY_ERRORS = (
 """What the library raises on input that it was not written for. Errors of the system are not among them."""
 AUTO_CLASSES = ("AutoModelForCausalLM", "AutoModelForImageTextToText")
 """What is tried, in this order: a text model, then one with towers whose text part is used."""
+WHOLE_CLASSES = ("AutoModelForImageTextToText", "AutoModelForMultimodalLM")
+"""What is tried before them where towers matter: not every version of the library has all."""
 _SPEAKING = (RuntimeError, ValueError, OSError, ImportError, StrictDataclassError)
 """Errors whose text says what is wrong without their name."""
 _LENGTH = 300
@@ -31,9 +33,11 @@ def cause(error: BaseException) -> str:
     return one_line(f"{name}: {text}" if text else name, _LENGTH)
 
 
-def auto_class(config_class: type) -> Any:
-    """The first of AUTO_CLASSES that makes models of a config class; None when none does."""
+def auto_class(config_class: type, *, towers: bool = False) -> Any:
+    """The first of AUTO_CLASSES, with `towers` of WHOLE_CLASSES, that makes models of a config class; None when none
+    does."""
     import transformers
 
-    classes = (getattr(transformers, name) for name in AUTO_CLASSES)
-    return next((each for each in classes if config_class in each._model_mapping), None)
+    names = (*WHOLE_CLASSES, *AUTO_CLASSES) if towers else AUTO_CLASSES
+    classes = (getattr(transformers, name, None) for name in names)
+    return next((each for each in classes if each is not None and config_class in each._model_mapping), None)

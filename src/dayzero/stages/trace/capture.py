@@ -167,6 +167,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return out
 
     def _execute(self, func: Any, op: str, args: Any, kwargs: Any) -> Any:
+        if self._step.phase == "towers":
+            args, kwargs = _on_one_device(args, kwargs)
         try:
             return func(*args, **kwargs)
         except NotImplementedError:
@@ -288,6 +290,17 @@ def _asks(answer: Answer, args: Any, kwargs: Any) -> bool:
     if answer.answer == "host":
         return torch.device(kwargs.get("device") or "meta").type == "cpu"
     return answer.answer != "repeated" or (len(args) == 1 and kwargs.get("output_size") is None)
+
+
+def _on_one_device(args: Any, kwargs: Any) -> tuple[Any, Any]:
+    """Sizes of an image have values and meet tensors without values: there they are given without them."""
+    if {"meta", "cpu"} <= {tensor.device.type for tensor in _tensors((args, kwargs))}:
+        def moved(tensor: torch.Tensor) -> torch.Tensor:
+            stays = tensor.device.type == "meta" or not tensor.dim()
+            return tensor if stays else torch.empty_like(tensor, device="meta")
+
+        return tree_map_only(torch.Tensor, moved, (args, kwargs))  # type: ignore[no-any-return]
+    return args, kwargs
 
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:

@@ -30,6 +30,8 @@ class TraceRequest(Noun, frozen=True, kw_only=True):
     """New tokens of each in prefill."""
     context: int
     """Tokens of each in the cache of the decode step."""
+    towers: bool = False
+    """Whether towers run as well."""
     own: bool = True
     """Whether the release's own code is to run, where it brings any; False: the library's class only."""
 
@@ -84,8 +86,8 @@ def traced(data: bytes, progress: Progress) -> OpGraph:
 
     gc.disable()
     request = from_json(data, TraceRequest)
-    return trace(request.release, batch=request.batch, tokens=request.tokens, context=request.context, own=request.own,
-                 progress=progress)
+    return trace(request.release, batch=request.batch, tokens=request.tokens, context=request.context,
+                 towers=request.towers, own=request.own, progress=progress)
 
 
 def both_ledgers(data: bytes, progress: Progress) -> Ledgers:

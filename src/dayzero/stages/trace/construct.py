@@ -72,23 +72,24 @@ def quiet(*, own: bool = False) -> Iterator[None]:
                 os.environ["HF_HUB_OFFLINE"] = variable
 
 
-def build(release: Release, *, own: bool = False) -> Built:
-    """The model of a release; `own`: of its own code, where it brings the files that its auto_map names.
+def build(release: Release, *, own: bool = False, towers: bool = False) -> Built:
+    """The model of a release; `own`: of its own code, where it brings the files that its auto_map names; `towers`: with
+    towers, where the library also has a class without them.
 
     Raises NotPossible when the library has no class for it, or when it cannot be built.
     """
     named = own_code.entries(release) if own else None
-    return _of_release(release, named) if named else _of_library(release)
+    return _of_release(release, named) if named else _of_library(release, towers=towers)
 
 
-def _of_library(release: Release) -> Built:
+def _of_library(release: Release, *, towers: bool = False) -> Built:
     import transformers
 
     config_class, inferred = _config_class(release)
     values = architecture(release.config)
     if inferred:
         values.pop("model_type", None)
-    auto = _auto_class(config_class, release)
+    auto = _auto_class(config_class, release, towers=towers)
     try:
         config = config_class.from_dict(values)
         with constructing():
@@ -220,10 +221,10 @@ def _config_class(release: Release) -> tuple[Any, bool]:
         else "trace it with a transformers that supports it natively")
 
 
-def _auto_class(config_class: Any, release: Release) -> Any:
+def _auto_class(config_class: Any, release: Release, *, towers: bool = False) -> Any:
     import transformers
 
-    auto = auto_class(config_class)
+    auto = auto_class(config_class, towers=towers)
     if auto is None:
         raise NotPossible(
             f"transformers {transformers.__version__} has no generating model for {release.model.model_type!r}",

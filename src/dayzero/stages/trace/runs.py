@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -48,6 +49,7 @@ class Runs:
         self._sites: Counter[Site] = Counter()
         self._stand_ins: Counter[tuple[str, str]] = Counter()
         self._missing: dict[str, None] = {}
+        self._notes: list[str] = []
 
     def run(self, step: Step, *, requested: bool = True) -> Captured:
         """The calls of a step. Raises what the model's code raises. The places that ask for values and what could not
@@ -64,13 +66,38 @@ class Runs:
                 captured = self._made(step)
             except LIBRARY_ERRORS:
                 self.recorder, self.masked = failed, False
-                raise error from None
+                if self.part or not (inner := inner_part(self._model)):
+                    raise error from None
+                self.part, self._entry = inner
+                self._again(repeats=True)
+                return self.run(step, requested=requested)
         self._ran = True
         if requested:
-            self._sites.update(self.recorder.sites(captured))
-            self._stand_ins.update(self.recorder.stand_ins(captured))
-            self._missing.update(dict.fromkeys(self.recorder.missing()))
+            self._keep(captured)
         return captured
+
+    def beside(self, step: Step, forward: Callable[[], Any]) -> tuple[Any, Captured]:
+        """Result and calls of something else than the text path. Raises what the model's code raises."""
+        try:
+            out, captured = self.recorder.run(step, forward)
+        except InconsistentError:
+            self._again(repeats=False)
+            out, captured = self.recorder.run(step, forward)
+        self._keep(captured)
+        return out, captured
+
+    def _keep(self, captured: Captured) -> None:
+        self._sites.update(self.recorder.sites(captured))
+        self._stand_ins.update(self.recorder.stand_ins(captured))
+        self._missing.update(dict.fromkeys(self.recorder.missing()))
+
+    def lack(self, entry: str) -> None:
+        """Record an entry of what is missing."""
+        self._missing[entry] = None
+
+    def note(self, text: str) -> None:
+        """Record what people should know of how it was run."""
+        self._notes.append(text)
 
     def sites(self) -> dict[Site, int]:
         """Places that asked for a value in the requested steps, and how often."""
@@ -86,8 +113,9 @@ class Runs:
 
     def notes(self) -> tuple[str, ...]:
         """What people should know of how it was run."""
-        part = (f"its {self.part}, as the whole cannot be called with token ids alone",) if self.part else ()
-        return (*part, "given a mask, which it fails without") if self.masked else part
+        part = (f"its {self.part}, as the whole does not run on token ids alone",) if self.part else ()
+        mask = ("given a mask, which it fails without",) if self.masked else ()
+        return (*part, *mask, *self._notes)
 
     def give_up(self, step: Step, error: BaseException) -> None:
         """Record that a requested step is missing."""
@@ -134,16 +162,19 @@ class Runs:
 def text_part(model: torch.nn.Module) -> tuple[str, torch.nn.Module]:
     """Path and module of what generates text: the model itself, or a part of it that has a head where the whole cannot
     be called with token ids alone."""
+    return (inner_part(model) if _needs(model) else None) or ("", model)
+
+
+def inner_part(model: torch.nn.Module) -> tuple[str, torch.nn.Module] | None:
+    """Path and module of a part that has a head and can be called with token ids alone; None: there is none."""
     from transformers import PreTrainedModel
 
-    if not _needs(model):
-        return "", model
     for path, module in model.named_modules():
         if path and isinstance(module, PreTrainedModel) and not _needs(module):
             with contextlib.suppress(*LIBRARY_ERRORS):
                 if module.get_output_embeddings() is not None:
                     return path, module
-    return "", model
+    return None
 
 
 def _needs(model: torch.nn.Module) -> bool:

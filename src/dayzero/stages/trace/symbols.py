@@ -106,6 +106,8 @@ def _places(run: Grouped, step: int) -> dict[Place, Group]:
 
 def _numbers(group: Group, run: Captured, spec: ModelSpec) -> tuple[dict[str, float | str], bool]:
     """Axes of an operation that no small run has: as traced, or what their names mean if that gives the number."""
+    if run.phase == "towers":  # no workload changes the input
+        return {name: value(axis) for name, axis in group.axes.items()}, True
     axes: dict[str, float | str] = {}
     for name, axis in group.axes.items():
         number = value(axis)
@@ -209,7 +211,8 @@ def _operation(group: Group, run: Captured, axes: Mapping[str, float | str], exa
         calls[call.op] += times[call.place]
     return Operation(
         op=group.op, variant=group.variant, module=pattern(group.module), phase=run.phase, count=count,
-        layers=tuple(sorted(layer for layer in copies if layer >= 0)), axes=dict(axes), dtype=group.dtype,
+        layers=() if run.phase == "towers" else tuple(sorted(layer for layer in copies if layer >= 0)),
+        axes=dict(axes), dtype=group.dtype,
         flops=round(count * definition.flops(numbers)), bytes=round(count * definition.bytes(numbers)),
         counted_flops=sum(call.flops * times[call.place] for call in group.calls),
         counted_bytes=sum(call.bytes * times[call.place] for call in group.calls), calls=dict(calls), exact=exact)

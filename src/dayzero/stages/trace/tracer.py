@@ -20,16 +20,20 @@ from .grouping import Grouped, group
 from .step import Step
 
 if TYPE_CHECKING:
+    import torch
+
     from .runs import Runs
 
 
 def trace(release: Release, *, batch: int = 1, tokens: int = 64, context: int = 64,
-          trust: Limits | None = None, own: bool = False, python: Path | None = None,
+          towers: bool = False, trust: Limits | None = None, own: bool = False, python: Path | None = None,
           progress: Progress = SILENT) -> OpGraph:
     """Operators of a prefill of `batch` sequences of `tokens` tokens, and of one decode step of `batch` sequences that
-    have `context` tokens in the cache. No weights are needed. Code that the release brings along is executed with
-    `trust` only, in a confined process under these limits; `own` says that this is that process. With `python` such
-    a process is of another interpreter, which has another version of the library, whosever the code is.
+    have `context` tokens in the cache; with `towers` also of each tower of a model that takes more than text, on one
+    input of the size that its config states, as a phase of its own. No weights are needed. Code that the release brings
+    along is executed with `trust` only, in a confined process under these limits; `own` says that this is that process.
+    With `python` such a process is of another interpreter, which has another version of the library, whosever the code
+    is.
 
     Raises NotPossible without torch or without a class for the model, UsageError for sizes below one, StageError when
     the model's code fails in prefill. A decode that fails is recorded in `missing`, and its phase is left out; so is
@@ -43,7 +47,8 @@ def trace(release: Release, *, batch: int = 1, tokens: int = 64, context: int = 
             raise NotPossible(f"{package} is not installed", "pip install 'dayzero[torch]'")
     runs_own = trust is not None and child.brings_code(release)
     if runs_own or python is not None:
-        request = child.TraceRequest(release=release, batch=batch, tokens=tokens, context=context, own=runs_own)
+        request = child.TraceRequest(release=release, batch=batch, tokens=tokens, context=context, towers=towers,
+                                     own=runs_own)
         return child.trace_confined(request, trust or Limits(), python=python, progress=progress)
     progress.update("building the model without weights", 0, 4)
     from dayzero.runtime import stand_ins
@@ -53,16 +58,18 @@ def trace(release: Release, *, batch: int = 1, tokens: int = 64, context: int = 
 
     start = time.perf_counter()
     with construct.quiet(own=own):
-        built = construct.build(release, own=own)
+        built = construct.build(release, own=own, towers=towers)
         model, runs = built.model, Runs(built.model, release.model)
         with stand_ins.fallbacks(model):
             captured = _run(runs, [Step("prefill", batch, tokens), Step("decode", batch, 1, context)], progress)
+            beside = _beside(model, runs, captured) if towers else []
             progress.update("finding what holds for any workload", 3, 4)
-            operations = _operations(runs, captured, release)
+            operations = _operations(runs, captured, beside, release)
         tree = layers.Tree(model, runs.recorder.signatures)
-    calls = tuple(row for run in captured for row in rows.operators(run, runs.recorder.types, tree.shown))
+    calls = tuple(row for run in [*captured, *beside] for row in rows.operators(run, runs.recorder.types, tree.shown))
     return OpGraph(
-        parameters=construct.parameters(model), phases={run.phase: rows.totals(run, calls) for run in captured},
+        parameters=construct.parameters(model),
+        phases={run.phase: rows.totals(run, calls) for run in [*captured, *beside]},
         operators=calls, modules=tree.nodes, control_flow=branches.merged(runs.sites(), branches.seen(model)),
         missing=runs.missing(), layer_kinds=layers.layer_kinds(model, release.model, captured),
         source=built.source + "".join(f"; {note}" for note in runs.notes()),
@@ -91,9 +98,18 @@ def _run(runs: Runs, steps: list[Step], progress: Progress) -> list[Captured]:
     return captured
 
 
-def _operations(runs: Runs, captured: list[Captured], release: Release) -> tuple[Operation, ...]:
+def _beside(model: torch.nn.Module, runs: Runs, captured: list[Captured]) -> list[Captured]:
+    """All towers as one run; none where there are none."""
+    from . import towers
+
+    found = towers.run(model, runs, captured)
+    return [towers.whole(found)] if found else []
+
+
+def _operations(runs: Runs, captured: list[Captured], beside: list[Captured], release: Release
+                ) -> tuple[Operation, ...]:
     """What the calls of the requested steps are, with axes that hold for other workloads: small runs show how they
-    depend on it. A small run that fails shows nothing."""
+    depend on it. A small run that fails shows nothing. What lies `beside` the text depends on no workload."""
     spec, types = release.model, runs.recorder.types
     tried: list[Grouped] = []
     for run in captured:
@@ -102,7 +118,8 @@ def _operations(runs: Runs, captured: list[Captured], release: Release) -> tuple
                 tried.append(group(runs.run(Step(run.phase, *workload), requested=False), types, spec))
             except LIBRARY_ERRORS:
                 continue
-    return symbols.operations([group(run, types, spec) for run in captured], tried, spec, _integers(release.config))
+    asked = [group(run, types, spec) for run in [*captured, *beside]]
+    return symbols.operations(asked, tried, spec, _integers(release.config))
 
 
 def _integers(config: object) -> Iterator[int]:

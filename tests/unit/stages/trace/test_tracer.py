@@ -178,7 +178,7 @@ def test_a_loop_over_experts_is_traced_with_balanced_routing(make, configs) -> N
 
 
 def test_a_latent_that_is_expanded_again_is_no_linear(make, configs) -> None:
-    """2 layers of an attention with a latent of 16 for 6 heads of 8 + 8: expanded for 1 new token and 20 cached ones."""
+    """2 layers of attention with a latent of 16 for 6 heads of 8 + 8: expanded for 1 new token and 20 cached ones."""
     latent = {"architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3", "kv_lora_rank": 16,
               "q_lora_rank": 24, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 8, "head_dim": 4,
               "num_key_value_heads": 6, "first_k_dense_replace": 2, "n_routed_experts": 4, "n_group": 1,

@@ -107,7 +107,7 @@ def agree(code: OpGraph, card: OpGraph) -> Agreement:
         raise UsageError(f"no code ran: {code.source}", "give a release whose code can be traced, see `dayzero trace`")
     rows: list[Row] = []
     found: dict[tuple[str, ...], list[tuple[PhaseName, Place, Difference]]] = {}
-    for phase in phases(code):
+    for phase in (one for one in phases(code) if one.name in card.phases):
         workload = phase.batch, phase.tokens, phase.context
         for place in [*(Place(kind.kind, kind.layers) for kind in code.layer_kinds), Place("", ())]:
             mine, other = ([one for one in graph.operations if one.phase == phase.name and place.has(one)]
