@@ -79,7 +79,8 @@ def _tried(runs: Runs, function: Any, configs: list[Any], name: str, result: Any
     sizes, assumed = _sizes(configs)
     call = function.forward if isinstance(function, torch.nn.Module) else function
     owner = function if isinstance(function, torch.nn.Module) else function.__self__
-    reason = ""
+    reasons: list[str] = []
+    place = ("", 0)
     for arguments, used in _arguments(call, sizes, _dtype(owner), result):
         step = Step(PHASE, 1, _rows(arguments, sizes))
         try:
@@ -88,14 +89,16 @@ def _tried(runs: Runs, function: Any, configs: list[Any], name: str, result: Any
             runs.lack(missing(error.call, error.file, error.line))
             return None
         except LIBRARY_ERRORS as error:
-            reason = reason or missing(f"{PHASE} ({name}: {cause(error)})", *raised_at(error))
+            reasons.append(cause(error))
+            place = raised_at(error)
             continue
         shapes = ", ".join("x".join(map(str, tensor.shape)) for tensor in arguments.values())
         guessed = [f"{size} {sizes[size]}" for size in assumed if re.search(rf"\b{size}\b", used)]
         told = f" (assumed, as its config does not say: {', '.join(guessed)})" if guessed else ""
         runs.note(f"{name} on {shapes}{told}")
         return out, captured
-    runs.lack(reason or f"{PHASE} ({name}: no known form of input fits its parameters)")
+    told = f"{PHASE} ({name}: {'; or '.join(reasons) or 'no known form of input fits its parameters'})"
+    runs.lack(missing(told, *place) if reasons else told)
     return None
 
 
@@ -155,7 +158,7 @@ def _numbers(configs: list[Any]) -> Sizes:
 
 def _left(model: torch.nn.Module, reached: set[str]) -> list[str]:
     """Outermost modules that no run has reached and that hold parameters; not those in a numbered list, nor those
-    the layers that text ran, whose weights its code may use without calling them."""
+    beside the layers that text ran, whose weights its code may use without calling them."""
     beside = tuple({f"{path[:match.start()].rpartition('.')[0]}." for path in reached
                     if (match := re.search(r"\.\d+(\.|$)", path)) and "." in path[:match.start()]})
     inside = {path[:at] for path in reached for at, letter in enumerate(path) if letter == "."} | reached
