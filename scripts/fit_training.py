@@ -53,6 +53,11 @@ class Sample(msgspec.Struct):
     source: str
     name: str
 
+    @property
+    def arch(self) -> str:
+        """Of the device."""
+        return self.point.cluster.device.arch
+
 
 def samples(rows: Sequence[dict[str, str]], folder: Path) -> list[Sample]:
     """The rows that can be predicted and state a time, a rate or operations."""
@@ -143,13 +148,23 @@ def told(name: str, found: Sequence[float]) -> str:
             f"{100 * statistics.median(errors):.1f} %  bias {100 * (statistics.mean(found) - 1):+.1f} %")
 
 
-def left_out(taken: Sequence[Sample], prior: Reached, width: float, key: Callable[[Sample], str]) -> list[float]:
-    """Ratios of each group of samples, predicted without it."""
-    found = []
-    for name in sorted({key(one) for one in taken}):
-        rest = [one for one in taken if key(one) != name]
-        reached = fit(rest, prior, 8, width) if rest else prior
-        found += ratios([one for one in taken if key(one) == name], reached)
+def fitted(one: Generation, known: Sequence[Sample], rounds: int = 25) -> Reached:
+    """The shares of a generation from all samples that are given; of those of alike devices only these too."""
+    prior, width = PRIOR, WIDTH
+    if one.name == "ampere":
+        prior = msgspec.structs.replace(PRIOR, **PRIORS["materialised"])
+    if one.name in KIN:  # alike devices: first together, then each near to that
+        prior, width = fit([sample for sample in known if sample.arch in KIN[one.name]], prior, rounds), NEAR
+    taken = [sample for sample in known if sample.arch in one.archs]
+    return fit(taken, prior, rounds, width) if taken else prior
+
+
+def left_out(one: Generation, known: Sequence[Sample], key: Callable[[Sample], str]) -> list[float]:
+    """Ratios of each group of a generation's samples, predicted by what is fitted without the group on any device."""
+    taken, found = [sample for sample in known if sample.arch in one.archs], []
+    for name in sorted({key(sample) for sample in taken}):
+        reached = fitted(one, [sample for sample in known if key(sample) != name], 8)
+        found += ratios([sample for sample in taken if key(sample) == name], reached)
     return found
 
 
@@ -179,18 +194,12 @@ def main() -> None:
     asked = parser.parse_args()
     with asked.points.open(newline="") as file:
         known = samples(list(csv.DictReader(file)), asked.releases)
-    entries, pooled = [], []
+    entries = []
     for one in generations()[:-1]:
         if asked.only and one.name != asked.only:
             continue
-        taken = [sample for sample in known if sample.point.cluster.device.arch in one.archs]
-        prior = msgspec.structs.replace(PRIOR, **PRIORS["materialised"]
-                                        if one.name == "ampere" else {})
-        width = WIDTH
-        if one.name in KIN:  # alike devices: first together, then each near to that
-            alike = [sample for sample in known if sample.point.cluster.device.arch in KIN[one.name]]
-            prior, width = fit(alike, prior), NEAR
-        reached = fit(taken, prior, width=width)
+        taken = [sample for sample in known if sample.arch in one.archs]
+        reached = fitted(one, known)
         found = ratios(taken, reached)
         print(told(one.name, found))
         print("   ", {name: float(f"{getattr(reached, name):.3g}") for name in reached.__struct_fields__})
@@ -200,10 +209,9 @@ def main() -> None:
         for source, some in groups.items():
             print("   ", told(source, some))
         if not asked.quick:
-            print("   ", told("source left out", left_out(taken, prior, width, lambda sample: sample.source)))
-            print("   ", told("model left out", left_out(taken, prior, width, lambda sample: sample.name)))
+            print("   ", told("source left out", left_out(one, known, lambda sample: sample.source)))
+            print("   ", told("model left out", left_out(one, known, lambda sample: sample.name)))
         entries.append((one, reached, spreads(taken, found), len(taken)))
-        pooled += found
     if asked.write:
         last = generations()[-1]
         names = PRIOR.__struct_fields__
