@@ -17,6 +17,8 @@ from dayzero.schema.store import Artifact
 Environment = Literal["present", "declared"]
 _LIMIT = 2**30
 """Bytes of the largest saved trace that is read."""
+_BEGINNING = 64
+"""Bytes that tell JSON from a card."""
 
 
 def read_for_trace(source: str, *, revision: str | None = None, progress: Progress = SILENT) -> Release:
@@ -56,13 +58,32 @@ def traced(source: str, *, revision: str | None = None, again: bool = False, cac
 
 
 def is_saved(source: str) -> bool:
-    """Whether it is the file of a saved trace."""
-    return source.endswith(".json") and os.path.isfile(source)
+    """Whether it is the file of a saved trace, whatever its name: a file that is JSON, as no release is one. One that
+    is called `*.json` is meant to be."""
+    if not os.path.isfile(source):
+        return False
+    try:
+        with open(source, "rb") as file:
+            return source.endswith(".json") or file.read(_BEGINNING).lstrip()[:1] == b"{"
+    except OSError:
+        return False  # whoever reads it says why
+
+
+def other_of(source: str, *, revision: str | None = None, progress: Progress = SILENT) -> OpGraph | None:
+    """What a trace is to be compared with, before that is made: the graph of a saved trace; None for a release, which
+    is there. Raises as `saved_or_traced`."""
+    if is_saved(source):
+        return saved_or_traced(source)
+    if os.path.isfile(source) and not source.endswith(".toml"):
+        raise UsageError(f"{source} is no saved trace, which is JSON, and no release",
+                         "give a file that --json wrote, a release folder, a card (.toml) or a hub id")
+    read_for_trace(source, revision=revision, progress=progress)
+    return None
 
 
 def saved_or_traced(source: str, **options: Any) -> OpGraph:
-    """The graph of a saved trace (`*.json`: of `dayzero trace --json`, or of a run directory), or of a release as in
-    `traced`. Raises UsageError for JSON of another kind."""
+    """The graph of a saved trace (of `dayzero trace --json`, or of a run directory), or of a release as in `traced`.
+    Raises UsageError for JSON of another kind."""
     if not is_saved(source):
         return traced(source, **options)
     from dayzero.stages.read.folder import read_bounded

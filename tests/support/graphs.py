@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from dayzero.schema import ControlFlow, Device, LayerKind, ModuleNode, OpCall, OpGraph, Phase
-from dayzero.schema.graph import Operation, StandIn
+from dayzero.schema.graph import OWN, Operation, StandIn
 
 DEVICE = Device(name="made", vendor="v", arch="a", memory_bytes=2**30, memory_bandwidth=100.0, flops={"bf16": 1000.0})
 """Its balance is 10 operations for each byte."""
@@ -34,7 +34,7 @@ def layered_graph(operations: bool = False) -> OpGraph:
         "decode": Phase(name="decode", batch=1, tokens=1, context=8, flops=9, bytes=3, operators=2),
         "prefill": Phase(name="prefill", batch=1, tokens=8, context=0, flops=360, bytes=108, operators=10)}
     return OpGraph(
-        parameters=15, seconds=0.5, phases=phases, operators=tuple(calls), modules=nodes, source="made by hand",
+        parameters=15, seconds=0.5, phases=phases, operators=tuple(calls), modules=nodes, source=f"{OWN} made.M",
         control_flow=(ControlFlow(file="a.py", line=3, kind="nonzero", assumed="2 of 4", times=7, executed=True),
                       ControlFlow(file="b.py", line=9, kind="item", assumed="", times=0, executed=False)),
         missing=("aten.x (why at all) at a/b.py:12",),
@@ -65,5 +65,8 @@ def empty_graph() -> OpGraph:
 
 def formula_graph() -> OpGraph:
     """A graph of operations only, as there is one without code."""
-    return msgspec.structs.replace(layered_graph(operations=True), operators=(), modules=(), control_flow=(),
-                                   stand_ins=(), supplied=(), isolation=(), missing=())
+    graph = layered_graph(operations=True)
+    phases = {name: msgspec.structs.replace(phase, operators=0) for name, phase in graph.phases.items()}
+    return msgspec.structs.replace(
+        graph, phases=phases, operators=(), modules=(), control_flow=(), stand_ins=(), supplied=(), isolation=(),
+        missing=(), layer_kinds=tuple(msgspec.structs.replace(each, traced=(), proof="") for each in graph.layer_kinds))

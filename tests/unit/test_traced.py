@@ -17,7 +17,7 @@ from dayzero.errors import UsageError
 from dayzero.schema import OpGraph, to_json
 from dayzero.schema.store import RunDirectory
 from dayzero.stages.trace import to_contract
-from dayzero.traced import saved_or_traced, traced
+from dayzero.traced import other_of, saved_or_traced, traced
 
 GRAPH = layered_graph(operations=True)
 
@@ -95,6 +95,19 @@ def test_other_files_are_no_traces(tmp_path: Path, content: str) -> None:
     path.write_text(content, encoding="latin-1")
     with pytest.raises(UsageError, match=r"no (saved )?trace"):
         saved_or_traced(str(path))
+
+
+def test_a_saved_trace_is_known_by_its_content(release: str, tmp_path: Path) -> None:
+    for name in ("saved.out", "saved"):
+        (tmp_path / name).write_bytes(b"\n " + to_json(to_contract(GRAPH)))
+        assert saved_or_traced(str(tmp_path / name)) == other_of(str(tmp_path / name)) == GRAPH
+    assert other_of(release) is None
+    (tmp_path / "card.toml").write_text("[card]\n")
+    assert not module.is_saved(str(tmp_path / "card.toml"))
+    (tmp_path / "notes.txt").write_text("no trace")
+    with pytest.raises(UsageError, match="no saved trace") as caught:
+        other_of(str(tmp_path / "notes.txt"))
+    assert "--json" in caught.value.hint and "release folder" in caught.value.hint
 
 
 def test_options_of_any_kind_can_be_a_key(release: str, calls: list[dict[str, Any]], tmp_path: Path) -> None:

@@ -72,8 +72,9 @@ def trace(
                                "trust": trust_of(trust_remote_code, code_seconds, code_memory), "env": env}
     with drawn_progress() as progress:
         device = _device(target, progress)
+        saved = _saved(diff, progress) if diff else None
         graph = _graph(release, progress, revision=revision, again=force, **options)
-        other = _graph(diff, progress, again=force, **options) if diff else None
+        other = saved or (_graph(diff, progress, again=force, **options) if diff else None)
         shown = () if other is not None else views
         support = _support(graph, backend, progress) if "coverage" in shown else None
         breaks = (_breaks(graph, release, revision, export, options["trust"], progress) if "breaks" in shown
@@ -103,6 +104,13 @@ def _graph(source: str, progress: Progress, **options: Any) -> OpGraph:
     from dayzero.traced import saved_or_traced
 
     return saved_or_traced(source, progress=progress, **options)
+
+
+def _saved(source: str, progress: Progress) -> OpGraph | None:
+    """The saved trace to compare with; None: it is a release, which can be read."""
+    from dayzero.traced import other_of
+
+    return other_of(source, progress=progress)
 
 
 def _show_diff(before: OpGraph, after: OpGraph, top: int, as_json: bool) -> None:

@@ -11,6 +11,10 @@ from .base import Noun
 PhaseName = Literal["prefill", "decode", "towers"]
 
 
+OWN = "the release's own"
+"""How the `source` of a graph begins for which the release's own code ran."""
+
+
 class Phase(Noun, frozen=True, kw_only=True):
     """One traced run of the model and what it came to."""
 
@@ -199,7 +203,17 @@ class OpGraph(Noun, frozen=True, kw_only=True):
     supplied: tuple[str, ...] = ()
     """Names that the code imports and the installed library no longer has, and what was given for them."""
     isolation: tuple[str, ...] = ()
-    """Limits under which the release's own code ran; empty: none of it ran."""
+    """Limits of the process in which the code ran; empty: it ran in none of its own, or there was none."""
+
+    @property
+    def own(self) -> bool:
+        """Whether the release's own code ran, not the library's."""
+        return self.source.startswith(OWN)
+
+    @property
+    def ran(self) -> bool:
+        """Whether code ran, and the operators are its calls; else its operations follow from definitions."""
+        return bool(self.operators) or not self.operations
 
     def grouped(self) -> tuple[OpCall, ...]:
         """`operators`, with equal calls of different modules (the same projection of each layer) as one: its module

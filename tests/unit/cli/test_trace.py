@@ -66,6 +66,19 @@ def test_a_diff(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ca
     assert json.loads(capsys.readouterr().out)["calls"] == {"new": ["aten.add bf16"], "gone": []}
 
 
+def test_what_a_trace_is_compared_with_is_looked_at_before_it_is_made(
+        saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "made.out").write_bytes(saved.read_bytes())
+    assert run(monkeypatch, saved, "--diff", tmp_path / "made.out") == 0
+    monkeypatch.setattr("dayzero.cli.trace._graph", lambda *_arguments, **_options: pytest.fail("it was traced"))
+    (tmp_path / "notes.txt").write_text("no trace")
+    (tmp_path / "bad.json").write_text("{}")
+    for other in ("notes.txt", "bad.json", "gone"):
+        capsys.readouterr()
+        assert run(monkeypatch, saved, "--diff", tmp_path / other) == 2
+        assert "error: " in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("arguments", "told"), [
     (("--view", "kind"), 'did you mean "kinds"'),
     (("--by", "time"), "--by time needs a device"),

@@ -25,6 +25,7 @@ from dayzero.runtime.library import AUTO_CLASSES, LIBRARY_ERRORS, auto_class, ca
 from dayzero.runtime.meta import kept_empty, meta_autocast, parameters_on_meta, unfilled, without_values
 from dayzero.runtime.older import keyword, stated_dtype
 from dayzero.schema import Release
+from dayzero.schema.graph import OWN
 
 NOT_ARCHITECTURE = ("quantization_config", "auto_map", "torch_dtype", "_name_or_path")
 """Config keys that do not change the unquantised architecture, or would run code; `torch_dtype` becomes `dtype`."""
@@ -117,7 +118,7 @@ def _of_release(release: Release, named: own_code.Entries) -> Built:
                           f"{transformers.__version__}: {cause(error)} ({where})",
                           "trace it with the version of transformers that the release declares") from error
     model.eval()
-    source = f"the release's own {named.model}, on transformers {transformers.__version__}"
+    source = f"{OWN} {named.model}, on transformers {transformers.__version__}"
     return Built(model, "; ".join([source, *_notes(release, model)]), loaded.supplied)
 
 
@@ -246,7 +247,7 @@ def _source(release: Release, model: torch.nn.Module, inferred: bool) -> str:
     name, declared, stored = type(model).__name__, parameters(model), release.model.parameters
     if inferred and _differs(declared, stored):
         raise NotPossible(
-            f"the release names {name}, but that class declares {declared:,} parameters and the files hold {stored:,}",
+            f"the release names {name}, but that class declares {declared:,} parameters, {_stored(release)}",
             "trace it with a transformers that supports its model_type")
     notes = [f"transformers {transformers.__version__} {name}"]
     stated = release.model.architectures
@@ -265,13 +266,19 @@ def _notes(release: Release, model: torch.nn.Module) -> Iterator[str]:
     if (language := language_parameters(model)) != declared:
         yield f"{language:,} of its {declared:,} parameters are the language model's"
     if _differs(declared, stored):
-        yield f"declares {declared:,} parameters, the files hold {stored:,}"
+        yield f"declares {declared:,} parameters, {_stored(release)}"
     if other := environment.note(release.config):
         yield other
 
 
 def _differs(declared: int, stored: int) -> bool:
     return stored > 0 and abs(declared - stored) > TOLERANCE * stored
+
+
+def _stored(release: Release) -> str:
+    """How many parameters the release has, and whence that is known: without tensors of files from the config alone."""
+    number = f"{release.model.parameters:,}"
+    return f"the files hold {number}" if release.tensors.files else f"{number} are estimated from the config"
 
 
 def _quantised(config: dict[str, Any]) -> bool:

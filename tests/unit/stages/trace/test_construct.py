@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from dayzero.errors import NotPossible
+from dayzero.schema import TensorTable
 from dayzero.stages.trace import trace
 from dayzero.stages.trace.construct import architecture
 
@@ -55,14 +57,17 @@ def test_quantisation_is_left_out_and_told(make, configs) -> None:
 def test_parameters_that_differ_from_the_files_are_told(make, configs) -> None:
     declared = trace(make(configs["dense"])).parameters
     assert "the files hold" not in trace(make(configs["dense"], parameters=declared)).source
-    assert f"the files hold {2 * declared:,}" in trace(make(configs["dense"], parameters=2 * declared)).source
+    other = make(configs["dense"], parameters=2 * declared)
+    assert f"{2 * declared:,} are estimated from the config" in trace(other).source
+    read = msgspec.structs.replace(other, tensors=TensorTable(files=("a.safetensors",), groups=()))
+    assert f"the files hold {2 * declared:,}" in trace(read).source
 
 
 def test_an_unknown_model_type_is_found_by_its_architecture_if_the_parameters_agree(make, configs) -> None:
     declared = trace(make(configs["dense"])).parameters
     config = {**configs["dense"], "model_type": "appears_tomorrow"}
     assert "chosen by the name" in trace(make(config, parameters=declared)).source
-    with pytest.raises(NotPossible, match="the files hold"):
+    with pytest.raises(NotPossible, match="estimated from the config"):
         trace(make(config, parameters=2 * declared))
 
 

@@ -42,6 +42,18 @@ def test_it_is_shown_stored_and_printed(root: Path) -> None:
     overview(found, views=("summary", "operators", "kinds", "tree"))
 
 
+def test_its_operators_add_up_to_their_phases(root: Path) -> None:
+    found = formula.graph(read_card(root / "examples/cards/gpt-oss-20b.toml").model)
+    made = to_contract(found)
+    for name, phase in made["phases"].items():
+        own = [row for row in made["operators"] if row["phase"] == name]
+        for total, column in (("flops", "flops"), ("bytes", "bytes"), ("operators", "count")):
+            assert phase[total] == sum(row[column] for row in own) > 0
+    head = next(row for row in made["operators"] if row["op"] == "linear")
+    assert (head["kind"], list(head["inputs"]), head["module_type"]) == ("linear", [], "")
+    assert not from_contract(made).operators and not from_contract(made).phases["decode"].operators
+
+
 def test_a_plan_does_not_take_operations_for_calls(root: Path) -> None:
     """The overhead of calls is not known from definitions: the plan is the one without a graph."""
     model = read_card(root / "examples/cards/smollm2-135m.toml").model

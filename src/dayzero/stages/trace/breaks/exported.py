@@ -67,7 +67,7 @@ def try_export(graph: OpGraph, release: Release, trust: Limits | None = None, pr
         if importlib.util.find_spec(package) is None:
             raise NotPossible(f"{package} is not installed", "pip install 'dayzero[torch]'")
     layers, kinds = _first_layers(graph)
-    request = ExportRequest(release=release, own=bool(graph.isolation), path=layer_list(graph), layers=layers,
+    request = ExportRequest(release=release, own=graph.own, path=layer_list(graph), layers=layers,
                             kinds=kinds)
     if not request.own:
         return _built_and_exported(request, progress)

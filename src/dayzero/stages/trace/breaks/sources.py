@@ -24,7 +24,7 @@ class Source(NamedTuple):
 def sources(graph: OpGraph, release: Release) -> tuple[Source, ...]:
     """Files that hold the code of the model: of the release where that ran, else of the library; and those in which
     control flow was seen."""
-    found = dict(_own(release)) if graph.isolation and release.root else dict(_of_library(release.config))
+    found = dict(_own(release)) if graph.own and release.root else dict(_of_library(release.config))
     for site in graph.control_flow:
         package, _, rest = site.file.partition("/")
         if site.file not in found and package == _LIBRARY:

@@ -10,24 +10,40 @@ import msgspec
 from dayzero.errors import UsageError
 from dayzero.graphs import Spot, balance, phases, spots
 from dayzero.graphs.roofline import By
-from dayzero.schema import Device, OpGraph
+from dayzero.schema import Device, OpCall, OpGraph, Phase
+from dayzero.schema.graph import Operation
 
-_PLAIN = ("parameters", "seconds", "source", "operators", "modules", "control_flow", "layer_kinds",
-          "operations", "stand_ins", "supplied", "isolation")
+_PLAIN = ("parameters", "seconds", "source", "modules", "control_flow", "layer_kinds", "operations", "stand_ins",
+          "supplied", "isolation")
 """Fields of a graph that are written as they are."""
 
 
 def to_contract(graph: OpGraph, *, by: By = "flops", device: Device | None = None, top: int = 20) -> dict[str, Any]:
-    """What `dayzero trace --json` prints: plain lists, dicts, numbers and strings."""
+    """What `dayzero trace --json` prints: plain lists, dicts, numbers and strings. Where no code ran the operators are
+    the operations, without shapes, and their runs are counted as calls: the operators always add up to the phases."""
     plain = {name: msgspec.to_builtins(getattr(graph, name)) for name in _PLAIN}
     return {
         **plain,
-        "phases": {phase.name: msgspec.to_builtins(phase) for phase in phases(graph)},
+        "phases": {phase.name: _phase(graph, phase) for phase in phases(graph)},
+        "operators": msgspec.to_builtins(graph.operators if graph.ran else tuple(map(_row, graph.operations))),
         "parameters_text": text_parameters(graph),
         "missing": [split_missing(entry) for entry in graph.missing],
         "hot_spots": {phase.name: [_spot(spot, device) for spot in spots(graph, phase.name, by, device, top)]
                       for phase in phases(graph)},
     }
+
+
+def _phase(graph: OpGraph, phase: Phase) -> dict[str, Any]:
+    runs = sum(each.count for each in graph.operations if each.phase == phase.name)
+    plain: dict[str, Any] = msgspec.to_builtins(phase)
+    return plain if graph.ran else {**plain, "operators": runs}
+
+
+def _row(operation: Operation) -> OpCall:
+    """An operation that follows from its definition, in the form of a call."""
+    return OpCall(op=operation.op, module=operation.module, module_type="", kind=operation.op, count=operation.count,
+                  inputs=(), outputs=(), dtype=operation.dtype, flops=operation.flops, bytes=operation.bytes,
+                  phase=operation.phase)
 
 
 def _spot(spot: Spot, device: Device | None) -> dict[str, Any]:
@@ -43,10 +59,17 @@ def from_contract(data: dict[str, Any]) -> OpGraph:
     try:
         missing = [f"{entry['call']} at {entry['file']}:{entry['line']}" if entry["file"] else entry["call"]
                    for entry in data["missing"]]
-        return msgspec.convert({"modules": (), "source": "", **data, "missing": missing}, OpGraph)
+        graph = msgspec.convert({"modules": (), "source": "", **data, "missing": missing}, OpGraph)
     except (KeyError, TypeError, msgspec.ValidationError) as error:
         raise UsageError(f"this JSON holds no trace: {error}", "give what `dayzero trace RELEASE --json` printed"
                          ) from None
+    return graph if graph.operators != tuple(map(_row, graph.operations)) else _without_calls(graph)
+
+
+def _without_calls(graph: OpGraph) -> OpGraph:
+    """Of one whose operators were only its operations."""
+    bare = {name: msgspec.structs.replace(phase, operators=0) for name, phase in graph.phases.items()}
+    return msgspec.structs.replace(graph, operators=(), phases=bare) if graph.operations else graph
 
 
 def split_missing(entry: str) -> dict[str, str | int]:

@@ -55,8 +55,9 @@ def _headline(graph: OpGraph, device: Device | None) -> Iterator[RenderableType]
     yield Text.assemble((graph.source or "(source not recorded)", "bold"))
     yield from notes(graph)
     operations = f", {grouped:,} kinds of operation" if grouped else ""
-    yield Text(f"{graph.parameters:,} parameters, {format_count(graph.parameters)}{inner}; {calls:,} operator calls"
-               f"{operations}; {graph.seconds:.1f} s")
+    ran = f"{calls:,} operator calls{operations}" if graph.ran else f"no code ran{operations} by their definitions"
+    yield Text(f"{graph.parameters:,} parameters, {format_count(graph.parameters)}{inner}; {ran}; "
+               f"{graph.seconds:.1f} s")
     if graph.phases:
         yield _phases_table(graph, device)
     else:
@@ -68,13 +69,15 @@ def _phases_table(graph: OpGraph, device: Device | None) -> Group:
     table = narrow_table(["phase"], right)
     for phase in phases(graph):
         cells = [f"{phase.batch:,}", f"{phase.tokens:,}", f"{phase.context:,}", flop(phase.flops),
-                 size(phase.bytes), f"{phase.operators:,}"]
+                 size(phase.bytes), f"{phase.operators:,}" if graph.ran else "none"]
         table.add_row(phase.name, *cells, *([_least(graph, phase, device)] if device else []))
     return section("phases, with tokens of each sequence", table, _by_definition(graph))
 
 
 def _by_definition(graph: OpGraph) -> str:
     """What the operations come to, which have costs of their own; empty without operations."""
+    if not graph.ran:
+        return "no code ran: by the operators' definitions"
     told = []
     for phase in phases(graph):
         own = [operation for operation in graph.operations if operation.phase == phase.name]
@@ -101,7 +104,7 @@ def _kinds_table(graph: OpGraph) -> Group:
     costs = {phase.name: {cost.kind.kind if cost.kind else None: cost for cost in by_kind(graph, phase.name)}
              for phase in traced}
     for kind in graph.layer_kinds:
-        ran = f"{len(kind.traced)}: {ranges(kind.traced)}" if kind.traced else "all"
+        ran = f"{len(kind.traced)}: {ranges(kind.traced)}" if kind.traced else "all" if graph.ran else "none"
         each = [flop(costs[phase.name][kind.kind].flops) for phase in traced]
         table.add_row(Text(f"{len(kind.layers)} x {kind.kind}"), ranges(kind.layers), ran, *each)
     proofs = dict.fromkeys(kind.proof for kind in graph.layer_kinds if kind.proof)

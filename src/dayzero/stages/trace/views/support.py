@@ -19,7 +19,7 @@ _FINE = ("native", "composite")
 
 def support_tables(rows: Sequence[Support], top: int = 20) -> Group:
     """For each backend how many pairs (operator, dtype) have which status; then each pair that is not implemented by a
-    kernel or by torch's code for any device, with how that is known; then the first `top` of the others."""
+    kernel or by torch's code for any device, with how that is known; then the first `top` of those that are."""
     if not rows:
         return Group(Text("\ncoverage: there are no operator calls to look up"))
     names = list(dict.fromkeys(row.backend for row in rows))
@@ -38,7 +38,8 @@ def support_tables(rows: Sequence[Support], top: int = 20) -> Group:
     others = _together(fine)
     if others:
         left = len(others) - top
-        parts.append(section("the others", _pairs(others[:top]), f"and {left} more: --json" if left > 0 else ""))
+        parts.append(section("implemented: by a kernel, or by torch's code for any device", _pairs(others[:top]),
+                             f"and {left} more: --json" if left > 0 else ""))
     return Group(*parts)
 
 

@@ -10,7 +10,7 @@ from rich.text import Text
 from dayzero.graphs import Item, KindCost, Spot, balance, by_kind, layer_list, spots
 from dayzero.graphs.roofline import By
 from dayzero.schema import Device, OpGraph
-from dayzero.schema.graph import PhaseName
+from dayzero.schema.graph import OWN, PhaseName
 from dayzero.units import format_bytes, format_flops, format_seconds
 
 from .columns import flop, narrow_table, number, ranges, ratio, section, size
@@ -112,7 +112,8 @@ def notes(graph: OpGraph) -> list[Text]:
     lines += [Text(f"stand-in: {each.op} for {each.call} ({each.times:,} times)") for each in graph.stand_ins]
     lines += [Text(f"supplied: {name}") for name in graph.supplied]
     if graph.isolation:
-        lines.append(Text(f"the release's own code ran with: {', '.join(graph.isolation)}"))
+        whose = OWN if graph.own else "the library's"
+        lines.append(Text(f"{whose} code ran with: {', '.join(graph.isolation)}"))
     inexact = _names(operation.module for operation in graph.operations if not operation.exact)
     if inexact:
         lines.append(Text(f"axes hold at the traced sizes only: {inexact}"))

@@ -118,7 +118,7 @@ def test_the_librarys_own_file_is_searched(make: Callable[..., Release], configs
     pytest.importorskip("transformers")
     from dayzero.stages.trace.breaks.sources import sources
 
-    graph = msgspec.structs.replace(layered_graph(), isolation=())
+    graph = msgspec.structs.replace(layered_graph(), source="made")
     names = [source.name for source in sources(graph, make(configs["sliding"]))]
     assert names == ["transformers/models/gemma3/modeling_gemma3.py"]  # of model_type gemma3_text
 
@@ -126,7 +126,7 @@ def test_the_librarys_own_file_is_searched(make: Callable[..., Release], configs
 def test_a_real_export(make: Callable[..., Release], configs: dict[str, dict[str, Any]]) -> None:
     pytest.importorskip("transformers")
     graph = msgspec.structs.replace(
-        layered_graph(), isolation=(), layer_kinds=(LayerKind(kind="full", layers=(0, 1)),),
+        layered_graph(), source="made", layer_kinds=(LayerKind(kind="full", layers=(0, 1)),),
         modules=tuple(ModuleNode(path=f"model.layers{end}", type="M", parameters=0) for end in ("", ".0", ".1")))
     done = try_export(graph, make(configs["dense"]))
     assert (done.layers, done.kinds, done.error) == (1, ("full",), "") and done.nodes > 20 and done.seconds > 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from tests.support.graphs import DEVICE, empty_graph, layered_graph
+from tests.support.graphs import DEVICE, empty_graph, formula_graph, layered_graph
 
 from dayzero.errors import UsageError
 from dayzero.schema import LayerKind, ModuleNode, OpCall, OpGraph, Phase
@@ -74,7 +74,7 @@ def test_hot_spots_in_the_contract() -> None:
     assert (plain["seconds"], plain["bound"], plain["balance"]) == (None, None, None)
 
 
-@pytest.mark.parametrize("made", [layered_graph(), layered_graph(operations=True), empty_graph()])
+@pytest.mark.parametrize("made", [layered_graph(), layered_graph(operations=True), formula_graph(), empty_graph()])
 def test_a_graph_comes_back_from_its_contract(made: OpGraph) -> None:
     assert from_contract(msgspec.json.decode(msgspec.json.encode(to_contract(made)))) == made
 

@@ -52,12 +52,26 @@ def test_control_flow_that_ran_comes_first() -> None:
 
 def test_what_is_missing_comes_first_then_what_was_replaced() -> None:
     told = shown(overview(layered_graph(operations=True)))
-    order = ["made by hand", "missing: aten.x (why at all) at a/b.py:12", "stand-in: delta for fla.ops.chunk (3 times)",
+    order = ["own made.M", "missing: aten.x (why at all) at a/b.py:12", "stand-in: delta for fla.ops.chunk (3 times)",
              "supplied: a.b -> c", "no network", "axes hold at the traced sizes only: m.layers.{L}.[red]odd",
              "15 parameters", "phases", "2 x full", "prefill: operators by flops", "decode: operators", "a.py:3"]
     places = [told.index(part) for part in order]
     assert places == sorted(places)
     assert "layers that did not run make the same calls: same structure" in told
+
+
+def test_where_no_code_ran_nothing_says_that_it_did() -> None:
+    told = shown(overview(formula_graph()))
+    assert "no code ran, " in told and "no code ran: by the operators' definitions" in told
+    assert "operator calls" not in told and "counted call by call" not in told
+    (kinds,) = [line for line in told.splitlines() if " x full" in line]
+    assert " none " in kinds and " all " not in kinds
+
+
+def test_it_is_told_whose_code_ran_confined() -> None:
+    assert "the release's own code ran with: no network" in shown(overview(layered_graph()))
+    other = msgspec.structs.replace(layered_graph(), source="a library's class")
+    assert "the library's code ran with: no network" in shown(overview(other))
 
 
 @pytest.mark.parametrize("width", [80, 120])
