@@ -121,6 +121,8 @@ class Attention(Noun, frozen=True, kw_only=True):
     """Taps of the short convolution in front of a linear attention."""
     merged: int = 1
     """Tokens that share one entry of a cache that is compressed along the sequence."""
+    near: int | None = None
+    """Last tokens that a query sees one by one beside such entries; None: none, or the config does not say."""
     output_groups: int = 0
     """Groups of heads with an output projection of their own; 0: one projection for all."""
     index_heads: int = 0

@@ -114,7 +114,8 @@ def _latent(facts: Facts, seen: Seen, choose: Chosen, merged: int) -> Attention:
     choose.config.note("head_dim", choose.config.sources.get("nope_dim", "default: 0"))
     return Attention(kind="latent", heads=heads, kv_heads=1, head_dim=nope + rope, v_head_dim=value, q_rank=q_rank,
                      kv_rank=rank, rope_dim=rope, window=None if merged else facts.get("window"),
-                     merged=max(1, merged), output_groups=facts.get("output_groups", 0),
+                     merged=max(1, merged), near=facts.get("window") if merged > 1 else None,
+                     output_groups=facts.get("output_groups", 0),
                      **(_indexer(facts) if merged == least_merged(choose.config, facts) else {}))  # fmt: skip
 
 

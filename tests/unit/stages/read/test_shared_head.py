@@ -38,6 +38,7 @@ def test_a_single_compressed_head_is_a_latent_cache_that_several_tokens_share(tm
     own = model.attentions["latent/4"]
     assert (own.kv_rank, own.rope_dim, own.head_dim, own.v_head_dim, own.merged) == (448, 64, 512, 512, 4)
     assert model.attentions["latent/0"].window == 128 and own.window is None and own.is_entry_head
+    assert own.near == 128 and model.attentions["latent/0"].near is None
     # 21 layers keep 512 values for 4 tokens, 20 for 128 tokens, 2 a window alone
     attentions = [model.attentions[layer.attention] for layer in model.layers]
     whole = [cache_bytes_per_token(attention) for attention in attentions if attention.window is None]

@@ -27,8 +27,7 @@ def mixing(model: ModelSpec, weights: list[Weight]) -> Iterator[Part]:
         if attention.kind == "linear":
             yield from _state(attention, own, module, layers, item)
             continue
-        seen = max((kind.window or 0 for kind in model.attentions.values()), default=0)
-        yield _softmax(attention, module, layers, seen, item)
+        yield _softmax(attention, module, layers, item)
         yield Part("copy", "cache", module, layers,
                    {"elements": f"{ROWS} * {cache_bytes_per_token(attention, 1)}", "item": item})
         turned = _turned(attention, model.ropes.get(name))
@@ -46,14 +45,15 @@ def _module_of(weights: list[Weight], layers: tuple[int, ...]) -> str:
     return found[0].rpartition(".")[0] if found else ""
 
 
-def _softmax(attention: Attention, module: str, layers: tuple[int, ...], window: int, item: float) -> Part:
+def _softmax(attention: Attention, module: str, layers: tuple[int, ...], item: float) -> Part:
     """Attention as released code computes it: of a latent cache each head has a key and a value of its own, unless what
-    is cached is key and value as it is. `window`: tokens that are seen one by one beside compressed entries; 0: all."""
+    is cached is key and value as it is."""
     heads = 1 if attention.is_entry_head else attention.heads
     whole = msgspec.structs.replace(attention, kv_heads=heads) if attention.kind == "latent" else attention
     usual = operators.mixing(msgspec.structs.replace(whole, kind="full", window=None), 1, 1, 0, item).axes
     axes: Axes = {**usual, "sequences": "batch", "tokens": "tokens", "context": "context", "keys": KEYS, "window": KEYS}
     if attention.merged > 1:
+        window = attention.near
         beside = f"min(context, {window}) + tokens" if window else KEYS
         axes |= {"merged": attention.merged, "top_k": _chosen(attention), "window": window or KEYS,
                  "keys": f"({KEYS}) // {attention.merged} + {beside}"}

@@ -43,7 +43,7 @@ def softmax(work: Sequence[Call], bases: Sequence[str], around: Around) -> Read 
     }  # fmt: skip
     if spec and spec.merged > 1:
         entries = (context + tokens) // spec.merged
-        near = spec.window or around.window or min(keys - entries, context + tokens)
+        near = spec.near or around.window or min(keys - entries, context + tokens)
         axes |= {"kv_heads": product(spec.kv_heads), "window": product(near),
                  "merged": product(spec.merged), "top_k": product(around.top_k or context + tokens)}
         return "merged_attention", "sparse" if around.top_k else "", axes
