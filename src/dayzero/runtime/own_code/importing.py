@@ -63,8 +63,8 @@ def place(error: BaseException, root: Path) -> str:
             found = f"{file.relative_to(root)}:{trace.tb_lineno}"
         trace = trace.tb_next
     if isinstance(error, SyntaxError) and error.filename:
-        file = Path(error.filename).name
-        return file if error.lineno is None else f"{file}:{error.lineno}"
+        name = Path(error.filename).name
+        return name if error.lineno is None else f"{name}:{error.lineno}"
     return found or innermost
 
 
