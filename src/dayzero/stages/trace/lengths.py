@@ -1,9 +1,9 @@
 """A length that was seen at several workloads, as an expression in batch, tokens and context. No torch.
 
 A dimension of a tensor is nearly always a polynomial of degree one in each: solved exactly over the integers from a few
-small runs, and verified at the workload that was asked for. What is smaller there than the polynomial says is bounded
-by a number of the config (a window, a top k); what is rounded is so to a multiple of one (a chunk, tokens that share an
-entry). Nothing else is believed.
+small runs, and verified at the workload that was asked for and at one beyond all bounds that the model states. What is
+smaller there than the polynomial says is bounded by a number of the config (a window, a top k); what is rounded is so
+to a multiple of one (a chunk, tokens that share an entry). Nothing else is believed.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from functools import lru_cache
+from itertools import chain
 from typing import NamedTuple
 
 from dayzero.errors import DayzeroError
@@ -49,6 +50,20 @@ class Seen(NamedTuple):
     """Small runs of the other phase; empty: there it does not exist."""
     asked: tuple[Sample, ...]
     """The runs that were asked for, of its own phase first."""
+    far: tuple[Sample, ...] = ()
+    """Runs of its phase beyond all bounds that the model states."""
+    other_far: tuple[Sample, ...] = ()
+    """Such runs of the other phase."""
+
+    @property
+    def larger(self) -> tuple[Sample, ...]:
+        """Those of its phase that are not small."""
+        return (*self.asked[:1], *self.far)
+
+    @property
+    def everywhere(self) -> tuple[Sample, ...]:
+        """All of both phases."""
+        return (*self.own, *self.other, *self.asked, *self.far, *self.other_far)
 
 
 class Length(NamedTuple):
@@ -115,47 +130,51 @@ def find(seen: Seen, hints: tuple[str, ...], constants: tuple[int, ...]) -> Leng
     """The expression of one dimension: a hint that holds everywhere, a polynomial, a bound, or a rounding. None: it
     cannot be explained."""
     for hint in hints:
-        if holds(hint, (*seen.own, *seen.other, *seen.asked)):
+        if holds(hint, seen.everywhere):
             return Length({(0, 0, 0): 1}, hint)
     polynomials = [*_polynomials(seen)]
     for polynomial in polynomials:
-        if holds(text(polynomial), seen.asked[:1]):
+        if holds(text(polynomial), seen.larger):
             return Length(polynomial)
-    bounded = next(_bounds(polynomials, seen, constants), None) or next(_roundings(seen, constants), None)
+    ways = (_windows(seen, constants), _bounds(polynomials, seen, constants), _roundings(seen, constants))
+    bounded = next(chain.from_iterable(ways), None)
     return Length({(0, 0, 0): 1}, bounded) if bounded else None
 
 
 def _polynomials(seen: Seen) -> Iterator[Polynomial]:
     """Of both phases together, which holds for several new tokens against a cache; else of its own phase."""
     joint = solve(BOTH, (*seen.own, *seen.other)) if seen.other else None
-    if joint is not None:
+    if joint is not None and holds(text(joint), seen.other_far):
         yield joint
     decode = any(sample.context for sample in seen.own)
     own = solve(DECODE if decode else PREFILL, seen.own)
     if own is not None and own != joint:
         yield own
-    if len({sample.value for sample in (*seen.own, *seen.asked[:1])}) == 1:
+    if len({sample.value for sample in (*seen.own, *seen.larger)}) == 1:
         yield {(0, 0, 0): seen.asked[0].value} if seen.asked[0].value else {}
 
 
+def _windows(seen: Seen, constants: Sequence[int]) -> Iterator[str]:
+    """Keys of a cache that keeps the last tokens, with the new ones among them or without."""
+    for sample in (*seen.larger, *seen.other_far):
+        kept = sample.value - sample.tokens
+        if kept < sample.context and {kept, sample.value} & {*constants}:
+            yield from (each for each in (f"min(context, {kept}) + tokens",) if holds(each, seen.everywhere))
+
+
 def _bounds(polynomials: Iterable[Polynomial], seen: Seen, constants: Sequence[int]) -> Iterator[str]:
-    """A polynomial that is cut off: of a cache that keeps the last tokens, or of a choice."""
-    asked = seen.asked[0]
-    if asked.value in constants:
-        entries = (f"min((context + tokens) // {each}, {asked.value})" for each in constants if each < asked.value)
-        yield from (each for each in entries if holds(each, (*seen.own, asked)))
-    for polynomial in polynomials:
-        whole = text(polynomial)
-        candidates = [f"min({whole}, {asked.value})"] if asked.value in constants else []
-        kept = {asked.value, asked.value - asked.tokens}  # with the new tokens, or without them
-        if polynomial == {(0, 0, 1): 1, (0, 1, 0): 1} and kept & {*constants}:
-            candidates.insert(0, f"min(context, {asked.value - asked.tokens}) + tokens")
-        yield from (each for each in candidates if holds(each, (*seen.own, asked)))
+    """A polynomial that is cut off: by a choice, or a window."""
+    samples = (*seen.own, *seen.larger)
+    most = dict.fromkeys(sample.value for sample in seen.larger if sample.value in constants)
+    entries = (f"min((context + tokens) // {each}, {value})" for value in most for each in constants if each < value)
+    yield from (each for each in entries if holds(each, samples))
+    cut = (f"min({text(polynomial)}, {value})" for polynomial in polynomials for value in most)
+    yield from (each for each in cut if holds(each, samples))
 
 
 def _roundings(seen: Seen, constants: Sequence[int]) -> Iterator[str]:
     """A size that is rounded to a multiple of a constant, or a quotient; plus a polynomial."""
-    samples = (*seen.own, *seen.asked[:1])
+    samples = (*seen.own, *seen.larger)
     decode = any(sample.context for sample in seen.own)
     for constant in constants:
         for size in ("(context + tokens)", "tokens", "context"):

@@ -22,6 +22,10 @@ from .grouping.group import Terms, value
 
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
 _LEAST, _BATCHES = (5, 7), (2, 3)
+_CACHED, _BEYOND = 6, 11
+"""More tokens in the cache than a prefill has new ones; tokens beyond the largest bound."""
+_FARTHEST = 1 << 17
+"""Tokens of the longest run: a bound beyond is not looked for."""
 MEANT = {"sequences": ("batch",), "tokens": ("tokens", "batch * tokens"), "keys": ("context + tokens",)}
 """What axes of these names mostly mean."""
 Place = tuple[str, int, str, str, tuple[str, ...], int]
@@ -40,14 +44,26 @@ class Workload(NamedTuple):
 
 
 def probes(spec: ModelSpec) -> dict[PhaseName, tuple[Workload, ...]]:
-    """The small runs of each phase from which expressions are found: two batches by two lengths, of which a model that
-    merges tokens in its cache makes some entries."""
-    merged = max((attention.merged for attention in spec.attentions.values()), default=1)
-    short, long = (merged * size if merged > 1 else size for size in _LEAST)
+    """The runs of each phase from which expressions are found: two batches by two lengths, of which a model that merges
+    tokens in its cache makes some entries; and one beyond all bounds that the model states."""
+    merged = _merged_tokens(spec)
+    bound = max((each for each in _limits(spec) if each < _FARTHEST), default=0)
+    far = -(-max(bound + _BEYOND, merged * (_LEAST[1] + _BEYOND)) // merged) * merged
+    runs = [(batch, merged * size) for batch in _BATCHES for size in _LEAST] + ([(_BATCHES[0], far)] if bound else [])
     return {
-        "prefill": tuple(Workload(batch, tokens, 0) for batch in _BATCHES for tokens in (short, long)),
-        "decode": tuple(Workload(batch, 1, context) for batch in _BATCHES for context in (short + 6, long + 6)),
+        "prefill": tuple(Workload(batch, tokens, 0) for batch, tokens in runs),
+        "decode": tuple(Workload(batch, 1, tokens + _CACHED) for batch, tokens in runs),
     }
+
+
+def _merged_tokens(spec: ModelSpec) -> int:
+    return max((attention.merged for attention in spec.attentions.values()), default=1)
+
+
+def _limits(spec: ModelSpec) -> Iterator[int]:
+    """Tokens beyond which an attention does not see all of them."""
+    for attention in spec.attentions.values():
+        yield from (size for size in (attention.window, attention.index_top_k * attention.merged) if size)
 
 
 def operations(requested: Sequence[Grouped], tried: Sequence[Grouped], spec: ModelSpec,
@@ -59,9 +75,7 @@ def operations(requested: Sequence[Grouped], tried: Sequence[Grouped], spec: Mod
     ways = [{id(run): _places(run, step) for run in (*requested, *tried)} for step in (1, -1)]
     found: dict[tuple[object, ...], Operation] = {}
     for run in requested:
-        sides = [[each for each in tried if each.captured.phase == run.captured.phase],
-                 [each for each in tried if each.captured.phase != run.captured.phase],
-                 [run, *(each for each in requested if each is not run)]]
+        sides = _sides(run, requested, tried, spec)
         backwards = {id(group): place for place, group in _located(run, -1)}
         for place, group in _located(run, 1):
             axes, exact = _numbers(group, run.captured, spec)
@@ -70,11 +84,24 @@ def operations(requested: Sequence[Grouped], tried: Sequence[Grouped], spec: Mod
                            for side in sides]
                 if not exact and len(aligned[0]) == len(sides[0]) and sides[0]:
                     axes, exact = _axes(group, aligned, spec, known)
+                    exact = exact and len(aligned[3]) == len(sides[3])
             operation = _operation(group, run.captured, axes, exact)
             key = (operation.phase, operation.op, operation.variant, operation.module, operation.dtype,
                    tuple(operation.axes.items()), exact)
             found[key] = _merged(found[key], operation) if key in found else operation
     return tuple(found.values())
+
+
+def _sides(run: Grouped, requested: Sequence[Grouped], tried: Sequence[Grouped], spec: ModelSpec
+           ) -> list[list[Grouped]]:
+    """The runs beside it: small ones of its phase and of the other, those that were asked for with itself first, far
+    ones of its phase and of the other."""
+    longest = _merged_tokens(spec) * _LEAST[1] + _CACHED
+    sides: list[list[Grouped]] = [[], [], [run, *(each for each in requested if each is not run)], [], []]
+    for each in tried:
+        far = 3 if max(each.captured.tokens, each.captured.context) > longest else 0
+        sides[far + (each.captured.phase != run.captured.phase)].append(each)
+    return sides
 
 
 def pattern(module: str) -> str:
@@ -144,7 +171,7 @@ def _hints(group: Group, name: str, spec: ModelSpec) -> tuple[str, ...]:
                      for merged, most in sorted(chosen))
     if name == "keys" and (group.op, group.variant) in (("attention", "sliding"), ("mask", "")):
         windows = sorted({attention.window for attention in spec.attentions.values() if attention.window})
-        return tuple(f"min(context, {window - 1}) + tokens" for window in windows)
+        return tuple(f"min(context, {kept}) + tokens" for window in windows for kept in (window - 1, window))
     return ()
 
 
@@ -156,17 +183,19 @@ def _length(name: str, axis: Terms, aligned: Sequence[Sequence[tuple[Captured, G
     form = [len(term) for term in axis]
     shapes[1] = shapes[1] if all([len(term) for term in terms] == form for _, terms in shapes[1]) else []
     shapes[2] = [each for each in shapes[2] if [len(term) for term in each[1]] == form]
-    if any([len(term) for term in terms] != form for _, terms in shapes[0]):
-        shapes = [[(run, ((_size(terms),),)) for run, terms in side] for side in (shapes[0], [], shapes[2][:1])]
+    shapes[4] = [each for each in shapes[4] if shapes[1] and [len(term) for term in each[1]] == form]
+    if any([len(term) for term in terms] != form for _, terms in (*shapes[0], *shapes[3])):
+        whole = (shapes[0], shapes[1][:0], shapes[2][:1], shapes[3], shapes[4][:0])
+        shapes = [[(run, ((_size(terms),),)) for run, terms in side] for side in whole]
         axis = ((_size(axis),),)
     total: lengths.Polynomial = {}
     texts: list[str] = []
     for at, term in enumerate(axis):
         product, factors = {(0, 0, 0): 1}, []
         for dim in range(len(term)):
-            sides = (tuple(lengths.Sample(run.batch, run.tokens, run.context, terms[at][dim]) for run, terms in side)
-                     for side in shapes)
-            found = lengths.find(lengths.Seen(*sides), hints, known)
+            samples = (tuple(lengths.Sample(run.batch, run.tokens, run.context, terms[at][dim]) for run, terms in side)
+                       for side in shapes)
+            found = lengths.find(lengths.Seen(*samples), hints, known)
             if found is None:
                 return None
             product = lengths.multiplied(product, found.polynomial)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -67,6 +68,8 @@ ZOO: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 QUICK = ("deepseek_v3", "gpt_oss", "qwen3_next")
 ALL = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in ZOO]
+DENSE_EXPERTS = ("llama4_text",)
+"""Run every expert on every token."""
 COSTLY = ("linear", "experts", "router", "attention", "merged_attention", "linear_attention", "convolution", "norm",
           "rotary", "indexer", "matmul")  # fmt: skip
 """Operators whose costs must agree one by one; the others together."""
@@ -83,7 +86,7 @@ class Traced:
         self.spec: ModelSpec = model_spec("made", {**self.config, "architectures": ["Made"]},
                                           TensorTable(files=(), groups=()))
         blocks = self.spec.feed_forwards.values()
-        experts, top_k = max(((block.experts, block.top_k) for block in blocks), default=(0, 0))
+        experts, top_k = max(((block.choices, block.top_k) for block in blocks), default=(0, 0))
         self.recorder = capture.Recorder(self.model, operator_table(), experts, top_k, repeats=repeats)
 
     def run(self, phase: Any, batch: int, tokens: int, context: int) -> Grouped:
@@ -151,6 +154,38 @@ def test_products_with_weights_are_counted_as_they_run() -> None:
     for one in found:
         if one.op in ("linear", "experts", "router", "matmul"):
             assert one.flops == one.counted_flops, one
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("name", ALL)
+def test_definitions_count_what_runs(name: str, batch: int) -> None:
+    """Products with weights and convolutions at any batch. Some code runs a convolution over more positions than it
+    keeps: less than a kernel of them."""
+    traced = Traced(name, ZOO[name])
+    for phase, tokens, context in (("prefill", 40, 0), ("decode", 1, 50)):
+        for one in symbols.operations([traced.run(phase, batch, tokens, context)], [], traced.spec):
+            if one.op in ("linear", "router", "matmul"):
+                assert one.flops == one.counted_flops, one
+            elif one.op == "experts" and name not in DENSE_EXPERTS:  # visits are whole, and on average may not be
+                visits = batch * tokens * one.axes["top_k"]
+                assert abs(one.flops - one.counted_flops) <= one.flops / visits * (visits % 1 > 0), one
+            elif one.op == "convolution":
+                positions = Fraction(one.counted_flops * tokens, one.flops)
+                assert positions.denominator == 1 and tokens <= positions < tokens + one.axes["kernel"], one
+
+
+@pytest.mark.parametrize("name", ["gpt_oss", "deepseek_v32"])
+def test_bounds_are_seen_although_the_trace_is_shorter(name: str) -> None:
+    longer = {"sliding_window": 200} if name != "deepseek_v32" else {"index_topk": 200}
+    traced = Traced(name, {**ZOO[name], **longer})
+    _, found = traced.operations()
+    for phase, batch, tokens, context in (("prefill", 2, 300, 0), ("decode", 2, 1, 300), ("decode", 1, 1, 60)):
+        fresh = symbols.operations([traced.run(phase, batch, tokens, context)], [], traced.spec)
+        wanted = totals((one.op, one.flops, one.bytes) for one in fresh)
+        got = totals((one.op, *cost(one, batch=batch, tokens=tokens, context=context))
+                     for one in found if one.phase == phase)
+        for op in wanted:
+            assert got[op] == pytest.approx(wanted[op], rel=1e-6), (phase, op)
 
 
 def test_the_shape_of_the_result() -> None:

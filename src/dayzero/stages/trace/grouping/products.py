@@ -20,6 +20,10 @@ BIAS_FIRST = ("aten.addmm", "aten.addmv", "aten.baddbmm")
 """Operators whose first tensor is added to the product."""
 
 
+WEIGHTS = {"dayzero.convolution_update": 2}
+"""Which tensor of a convolution is its weight, where that is not the second."""
+
+
 class Product(NamedTuple):
     """One matrix product: `groups` of [rows, inner] x [inner, outer]."""
 
@@ -49,8 +53,8 @@ def _products(work: Sequence[Call], bases: Sequence[str]) -> list[Product]:
 
 
 def linear(work: Sequence[Call], bases: Sequence[str], around: Around) -> Read | None:
-    """One product with a weight; `head` when it gives a score for each token of the vocabulary, `expansion` of tokens in
-    the cache."""
+    """One product with a weight; `head` when it gives a score for each token of the vocabulary, `expansion` when it is
+    that of tokens in the cache."""
     found = _products(work, bases)
     if not found:
         return None
@@ -114,13 +118,13 @@ def experts(work: Sequence[Call], bases: Sequence[str], around: Around) -> Read 
 
 def convolution(work: Sequence[Call], bases: Sequence[str], around: Around) -> Read | None:
     """A filter along the sequence, [sequences, channels, positions] by [channels, inner, taps]; `patch`: of a tower."""
-    calls = [call for call, base in zip(work, bases, strict=True)
-             if base == "conv" and any(len(shape) > 1 for shape in call.inputs[1:]) and len(call.outputs[0]) > 1]
+    calls = [(call, call.inputs[at]) for call, base in zip(work, bases, strict=True)
+             if base == "conv" and len(call.outputs[0]) > 1
+             and len(call.inputs) > (at := WEIGHTS.get(plain(call.op), 1)) and len(call.inputs[at]) > 1]
     axes: dict[str, Axis] = {"item": around.item, "weight_item": around.item}
     if not calls:
         return _filter(work, around, axes)
-    call = calls[0]
-    weight = next(shape for shape in call.inputs[1:] if len(shape) > 1)
+    call, weight = calls[0]
     channels = weight[0]
     inner, taps = (weight[1], prod(weight[2:])) if len(weight) > 2 else (1, weight[1])
     positions = around.tokens if around.in_layer else prod(call.outputs[0][2:])
