@@ -5,20 +5,10 @@ from .bundle import Bundle
 from .finding import Finding, Findings, Waived
 from .graph import ControlFlow, LayerKind, ModuleNode, OpCall, Operation, OpGraph, Phase, StandIn
 from .hardware import Cluster, Device, Link
+from .model import Attention, FeedForward, Layer, ModelSpec, Rope, WeightFamily
 from .plan import Candidate, Estimate, Layout, Plan, Rejected, Trained
 from .record import LayoutRun, Output, RankRecord, RunRecord
-from .release import (
-    Attention,
-    FeedForward,
-    FileEntry,
-    Layer,
-    ModelSpec,
-    Release,
-    Rope,
-    TensorGroup,
-    TensorTable,
-    WeightFamily,
-)
+from .release import FileEntry, Release, TensorGroup, TensorTable
 from .results import Results, StageResult
 from .target import Engine, Target, TargetRequest
 from .verdict import Check, Divergence, LayerError, Verdict

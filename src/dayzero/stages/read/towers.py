@@ -8,7 +8,7 @@ from math import prod
 from typing import Any
 
 from dayzero.data.vocabulary import towers, vocabulary
-from dayzero.schema.release import Tower
+from dayzero.schema.model import Tower
 
 from .blocks import Architecture, Builder
 from .config import LIMIT, LIMITS

@@ -89,8 +89,8 @@ def weights_unchecked(case: Case) -> Iterator[Finding]:
     if case.coverage and case.coverage.impossible:
         yield Finding(rule="weights-unchecked", severity="info", subject="weights",
                       message=f"not compared with a library's model: {case.coverage.impossible}",
-                      hint="--trust-remote-code compares with the release's own code; a newer transformers may know the "
-                           "model; [engine] declares does the same for an engine")
+                      hint="--trust-remote-code compares with the release's own code; a newer transformers may know "
+                           "the model; [engine] declares does the same for an engine")
 
 
 def _subject(pattern: str, layers: tuple[int, ...]) -> str:
