@@ -3,6 +3,8 @@ which of its classes make a text model. Without torch and transformers until a f
 
 from __future__ import annotations
 
+import contextlib
+import os
 from typing import Any
 
 from huggingface_hub.errors import StrictDataclassError
@@ -21,6 +23,9 @@ WHOLE_CLASSES = ("AutoModelForImageTextToText", "AutoModelForMultimodalLM")
 _SPEAKING = (RuntimeError, ValueError, OSError, ImportError, StrictDataclassError)
 """Errors whose text says what is wrong without their name."""
 _LENGTH = 300
+_CACHE = "TORCHINDUCTOR_CACHE_DIR"
+_CHOSEN = _CACHE in os.environ
+"""Whether somebody chose the folder of compiled code; the library says it in the same variable once it is made."""
 
 
 def cause(error: BaseException) -> str:
@@ -31,6 +36,13 @@ def cause(error: BaseException) -> str:
     if isinstance(error, _SPEAKING) and text:
         return one_line(text, _LENGTH)
     return one_line(f"{name}: {text}" if text else name, _LENGTH)
+
+
+def drop_empty_cache() -> None:
+    """Remove the folder for compiled code that is made when parts of the library are imported, if nothing is in it."""
+    if not _CHOSEN and os.environ.get(_CACHE):
+        with contextlib.suppress(OSError):
+            os.rmdir(os.environ[_CACHE])
 
 
 def auto_class(config_class: type, *, towers: bool = False) -> Any:

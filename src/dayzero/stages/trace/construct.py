@@ -27,6 +27,8 @@ from dayzero.runtime.older import keyword, stated_dtype
 from dayzero.schema import Release
 from dayzero.schema.graph import OWN
 
+from .sizes import too_deep
+
 NOT_ARCHITECTURE = ("quantization_config", "auto_map", "torch_dtype", "_name_or_path")
 """Config keys that do not change the unquantised architecture, or would run code; `torch_dtype` becomes `dtype`."""
 TOLERANCE = 1e-3
@@ -77,8 +79,10 @@ def build(release: Release, *, own: bool = False, towers: bool = False) -> Built
     """The model of a release; `own`: of its own code, where it brings the files that its auto_map names; `towers`: with
     towers, where the library also has a class without them.
 
-    Raises NotPossible when the library has no class for it, or when it cannot be built.
+    Raises NotPossible when the library has no class for it, or when it cannot be built; ReleaseError when it has too
+    many layers for that.
     """
+    too_deep(release)
     named = own_code.entries(release) if own else None
     return _of_release(release, named) if named else _of_library(release, towers=towers)
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from dayzero.errors import NotPossible, StageError, UsageError
 from dayzero.progress import SILENT, Progress
 from dayzero.runtime.isolation import Limits
-from dayzero.runtime.library import LIBRARY_ERRORS
-from dayzero.schema import Operation, OpGraph, Release
+from dayzero.runtime.library import LIBRARY_ERRORS, drop_empty_cache
+from dayzero.schema import ModelSpec, Operation, OpGraph, Release
 
-from . import child, rows, symbols
+from . import child, rows, sizes, symbols
 from .captured import Captured
 from .grouping import Grouped, group
 from .step import Step
@@ -35,7 +35,8 @@ def trace(release: Release, *, batch: int = 1, tokens: int = 64, context: int = 
     With `python` such a process is of another interpreter, which has another version of the library, whosever the code
     is.
 
-    Raises NotPossible without torch or without a class for the model, UsageError for sizes below one, StageError when
+    Raises NotPossible without torch or without a class for the model, UsageError for sizes below one and for those
+    beyond all numbers, ReleaseError for absurd numbers of layers and for code of another repository, StageError when
     the model's code fails in prefill. A decode that fails is recorded in `missing`, and its phase is left out; so is
     what a kernel library would have to do that has no stand-in, and both phases when prefill needs it.
     """
@@ -61,26 +62,30 @@ def trace(release: Release, *, batch: int = 1, tokens: int = 64, context: int = 
         built = construct.build(release, own=own, towers=towers)
         model, runs = built.model, Runs(built.model, release.model)
         with stand_ins.fallbacks(model):
-            captured = _run(runs, [Step("prefill", batch, tokens), Step("decode", batch, 1, context)], progress)
+            captured = _run(runs, [Step("prefill", batch, tokens), Step("decode", batch, 1, context)], release.model,
+                            progress)
             beside = _beside(model, runs, captured) if towers else []
             progress.update("finding what holds for any workload", 3, 4)
             operations = _operations(runs, captured, beside, release)
         tree = layers.Tree(model, runs.recorder.signatures)
     calls = tuple(row for run in [*captured, *beside] for row in rows.operators(run, runs.recorder.types, tree.shown))
-    return OpGraph(
+    drop_empty_cache()
+    return sizes.told(OpGraph(
         parameters=construct.parameters(model),
         phases={run.phase: rows.totals(run, calls) for run in [*captured, *beside]},
         operators=calls, modules=tree.nodes, control_flow=branches.merged(runs.sites(), branches.seen(model)),
         missing=runs.missing(), layer_kinds=layers.layer_kinds(model, release.model, captured),
         source=built.source + "".join(f"; {note}" for note in runs.notes()),
         operations=operations, supplied=built.supplied, stand_ins=runs.stand_ins(),
-        seconds=round(time.perf_counter() - start, 3))
+        seconds=round(time.perf_counter() - start, 3)))
 
 
-def _run(runs: Runs, steps: list[Step], progress: Progress) -> list[Captured]:
-    """The requested steps. The first must succeed, unless it calls what has no stand-in: then there are none, as the
-    others need its cache."""
+def _run(runs: Runs, steps: list[Step], model: ModelSpec, progress: Progress) -> list[Captured]:
+    """The requested steps, the first of them a prefill, which must succeed unless it calls what has no stand-in: then
+    there are none, as the others need its cache."""
     from dayzero.runtime.stand_ins import MissingStandIn
+
+    from .sites import raised_at
 
     captured: list[Captured] = []
     for step in steps:
@@ -88,10 +93,13 @@ def _run(runs: Runs, steps: list[Step], progress: Progress) -> list[Captured]:
         try:
             captured.append(runs.run(step))
         except LIBRARY_ERRORS as error:
+            if sizes.may_be_too_large(model, steps[0].batch, steps[0].tokens, steps[-1].context):
+                raise sizes.too_large(steps[0].batch, steps[0].tokens, steps[-1].context) from error
             if not captured and not isinstance(error, MissingStandIn):
-                raise StageError(f"prefill cannot be traced: {runs.recorder.describe(error)}",
-                                 "the model may need more than token ids, or its code has a fault",
-                                 log=str(error)) from error
+                file, line = raised_at(error)
+                raise StageError(f"prefill cannot be traced: {runs.recorder.describe(error)} "
+                                 f"({type(error).__name__} at {file}:{line})",
+                                 "the model may need more than token ids, or its code has a fault there") from error
             runs.give_up(step, error)
             if not captured:
                 break

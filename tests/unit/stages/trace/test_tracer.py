@@ -118,6 +118,7 @@ def test_a_model_that_fails_in_prefill_names_operator_and_module(make, configs) 
     with pytest.raises(StageError) as caught:
         trace(make({**configs["dense"], "num_key_value_heads": 4}))
     assert "model.layers.0.self_attn" in caught.value.message and "\n" not in caught.value.message
+    assert "(RuntimeError at " in caught.value.message and not caught.value.log
 
 
 def test_a_decode_that_fails_is_missing_and_prefill_stays(make, configs, monkeypatch) -> None:
