@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,9 +16,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from dayzero.errors import NotPossible, ReleaseError, StoreError, UsageError
+from dayzero.errors import NotPossible, ReleaseError, StoreError
 from dayzero.progress import SILENT, Progress
 from dayzero.schema.manifest import manifest_of, save_manifest
+from dayzero.schema.store import refuse_folder, staged_folder
 
 _NEEDS = ("torch", "transformers", "gguf")
 _SHARD_SIZE = "100MB"
@@ -58,11 +57,10 @@ def import_gguf(source: Path, out: Path, *, progress: Progress = SILENT) -> Path
     if missing := [package for package in _NEEDS if find_spec(package) is None]:
         raise NotPossible(f"GGUF files cannot be imported: {' and '.join(missing)} not installed",
                           "pip install 'dayzero[demo]'")
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UsageError(f"{out} exists and is not an empty folder", "choose another folder, or remove it first")
+    refuse_folder(out)
     progress.update(f"reading {source.name}")
     header = read_header(source)
-    with _without_bars(), _staged(out) as folder:
+    with _without_bars(), staged_folder(out) as folder:
         model, tokenizer = _load(source, header, progress)
         progress.update("writing the release")
         with _writing(out):
@@ -150,21 +148,6 @@ def _writing(out: Path) -> Iterator[None]:
     except (OSError, SafetensorError) as error:
         raise StoreError(f"cannot write {out}: {_first_line(error)}",
                          "free some space or choose another folder; nothing was left behind") from None
-
-
-@contextmanager
-def _staged(out: Path) -> Iterator[Path]:
-    """A new folder beside `out` that becomes it when the block ends well, and is removed otherwise."""
-    with _writing(out):
-        out.parent.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}.", suffix=".part"))
-    try:
-        yield folder
-        with _writing(out):
-            folder.chmod(0o755)
-            os.replace(folder, out)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _seal(folder: Path, provenance: str, progress: Progress) -> None:

@@ -1,23 +1,27 @@
-"""The one JSON store: artifacts with digests of what they were made from, atomic writes, the run directory."""
+"""The one JSON store: artifacts with digests of what they were made from, files and folders that appear completely or
+not at all, the run directory."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
 import os
+import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from dayzero.errors import StoreError
+from dayzero.errors import StoreError, UsageError
+from dayzero.text import one_line
 
 from .base import SCHEMA_VERSION, Noun, digest, from_json, to_json
 
 T = TypeVar("T")
 _LOCK, _TRIES = ".lock", 20
+_SHOWN = 200
 Status = Literal["done", "failed", "not_possible"]
 
 
@@ -78,6 +82,45 @@ def write_atomic(path: Path, data: bytes) -> None:
         if temporary is not None:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(temporary)
+
+
+def refuse_folder(out: Path, sources: Iterable[Path | str | None] = ()) -> None:
+    """Raise UsageError for a new folder that is there and not empty, and for one inside of a folder that is read, or
+    around what is read. `sources`: what is read; None and hub ids count for nothing."""
+    shown = one_line(str(out), _SHOWN)
+    if os.path.lexists(out) and (not out.is_dir() or out.is_symlink() or any(out.iterdir())):
+        raise UsageError(f"{shown} exists and is not an empty folder", "choose another folder, or remove it first")
+    place = out.resolve()
+    for source in (Path(source) for source in sources if source is not None):
+        if source.is_dir() and place.is_relative_to(source.resolve()):
+            raise UsageError(f"{shown} lies in {one_line(str(source), _SHOWN)}, which is read",
+                             "choose a folder outside of it")
+        if source.exists() and source.resolve().is_relative_to(place):
+            raise UsageError(f"{one_line(str(source), _SHOWN)}, which is read, lies in {shown}",
+                             "choose another folder")
+
+
+@contextlib.contextmanager
+def staged_folder(out: Path, needed: int = 0) -> Iterator[Path]:
+    """A new folder beside `out` that becomes it when the block ends well, and is removed otherwise. `needed`: bytes
+    that will be written. Raises StoreError when it cannot be written, for any error of the system in the block too."""
+    folder, shown = None, one_line(str(out), _SHOWN)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(out.parent).free
+        if needed > free:
+            raise StoreError(f"cannot write {shown}: {needed:,} bytes are needed and {free:,} are free",
+                             "free some space or choose another folder; nothing was left behind")
+        folder = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}.", suffix=".part"))
+        yield folder
+        folder.chmod(0o755)
+        os.replace(folder, out)
+    except OSError as error:
+        raise StoreError(f"cannot write {shown}: {error.strerror or error}",
+                         "free some space or choose another folder; nothing was left behind") from None
+    finally:
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def refuse_link(folder: Path) -> None:

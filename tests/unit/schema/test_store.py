@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from dayzero.errors import StoreError
+from dayzero.errors import StoreError, UsageError
 from dayzero.schema import Layout, store
-from dayzero.schema.store import RunDirectory, write_atomic, write_bundle
+from dayzero.schema.store import RunDirectory, refuse_folder, staged_folder, write_atomic, write_bundle
 
 
 def saved(folder: RunDirectory, tp: int = 2) -> store.Artifact:
@@ -132,3 +132,27 @@ def test_a_place_that_cannot_be_a_run_directory(broken: str, tmp_path: Path, mon
         path = Path("runs/m@t")
     with pytest.raises(StoreError, match="cannot use"), RunDirectory(path, "0").lock():
         pass
+
+
+def test_a_staged_folder_appears_complete_or_not_at_all(tmp_path: Path) -> None:
+    with staged_folder(tmp_path / "a" / "out") as folder:
+        (folder / "x").write_text("1")
+        assert not (tmp_path / "a" / "out").exists()
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["out"]
+    with pytest.raises(StoreError, match=r"cannot write .*No such file"), staged_folder(tmp_path / "b") as folder:
+        (folder / "x").write_text("1")
+        (folder / "none" / "y").write_text("1")
+    with pytest.raises(KeyError), staged_folder(tmp_path / "b"):
+        raise KeyError
+    with pytest.raises(StoreError, match="are free"), staged_folder(tmp_path / "b", 1 << 60):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+@pytest.mark.parametrize("out", ["r/inner", "r/../r/inner", "link/inner", "r/a/b"])
+def test_nothing_is_written_into_what_is_read(out: str, tmp_path: Path) -> None:
+    (tmp_path / "r").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "r")
+    with pytest.raises(UsageError, match=r"lies in .*which is read"):
+        refuse_folder(tmp_path / out, (None, "org/name", tmp_path / "r"))
+    refuse_folder(tmp_path / "r2", (None, "org/name", tmp_path / "r"))

@@ -11,11 +11,10 @@ from pathlib import Path
 
 import msgspec
 
-from dayzero.errors import DayzeroError, StoreError, UsageError
 from dayzero.schema import Release, TensorTable
+from dayzero.schema.store import refuse_folder, staged_folder
 
 from .card import read_card
-from .config import printable
 
 SHARD_BYTES = 16 * 10**9
 Entry = tuple[str, tuple[int, ...], str, int]
@@ -23,27 +22,19 @@ Entry = tuple[str, tuple[int, ...], str, int]
 
 
 def write_release(source: Release | Path | str, folder: Path | str, *, shard_bytes: int = SHARD_BYTES) -> Path:
-    """Write the release (or the one that a card describes) to `folder`, which must not exist or be empty.
+    """Write the release (or the one that a card describes) to `folder`, which must not exist or be empty, and not lie
+    in the release. Nothing is left behind when that fails.
 
     Returns the folder. Shards are about `shard_bytes` long. Raises CardError, UsageError and StoreError.
     """
     release = source if isinstance(source, Release) else read_card(Path(source))
     root = Path(folder)
-    try:
-        if root.exists() and (not root.is_dir() or any(root.iterdir())):
-            raise UsageError(f"{printable(str(root))} is not empty", "give a folder that does not exist yet")
-        root.mkdir(parents=True, exist_ok=True)
-        (root / "config.json").write_bytes(msgspec.json.format(msgspec.json.encode(release.config)) + b"\n")
+    refuse_folder(root, (release.root,))
+    with staged_folder(root) as temporary:
+        (temporary / "config.json").write_bytes(msgspec.json.format(msgspec.json.encode(release.config)) + b"\n")
         if release.tensors.count:
-            _write_shards(root, release.tensors, shard_bytes)
-    except OSError as error:
-        raise _cannot_write(root, error) from None
+            _write_shards(temporary, release.tensors, shard_bytes)
     return root
-
-
-def _cannot_write(root: Path, error: OSError) -> DayzeroError:
-    return StoreError(f"cannot write {printable(str(root))}: {error.strerror}",
-                      "make room there, or give another folder")
 
 
 def _write_shards(root: Path, tensors: TensorTable, shard_bytes: int) -> None:

@@ -17,17 +17,18 @@ from dayzero.data.vocabulary import vocabulary
 from dayzero.errors import NotPossible, ReleaseError
 from dayzero.progress import SILENT, Progress
 from dayzero.schema import Release
+from dayzero.schema.store import refuse_folder, staged_folder
 from dayzero.schema.twin import Shrunk, Twin
 
 from .axes import Axes
-from .config import changed_numbers, new_ids, renamed, rewritten, spelled_otherwise, token_ids
+from .config import changed_numbers, new_ids, put, renamed, rewritten, spelled_otherwise, token_ids, without_predictions
 from .facts import get, release_facts
 from .layers import choose_layers
-from .library import library_modules, library_tensors, unstated_numbers
-from .modules import Module, block_sizes, modules_of
+from .library import library_modules, library_tensors, unstated_numbers, unstated_towers
+from .modules import Module, block_sizes, has_predictions, modules_of
 from .sizes import BYTES_OF_TEXT, choose, free_names
 from .tokenizer import byte_tokenizer
-from .write import INDEX, Values, file_names, refuse, staged, tensors_of, write_tensors
+from .write import INDEX, Values, file_names, tensors_of, write_tensors
 
 __all__ = ["twin"]
 
@@ -41,14 +42,14 @@ COPIED_BYTES = 8 * 2**20
 
 def twin(release: Release, out: Path | str, *, layers: int | None = None, scale: float | None = None, seed: int = 0,
          progress: Progress = SILENT) -> Twin:
-    """Write a miniature of the release to `out`, which must not exist or be empty.
+    """Write a miniature of the release to `out`, which must not exist or be empty, and not lie in the release.
 
     `layers`: decoder layers (default: the fewest that hold every kind); `scale`: how many times smaller the hidden size
     is (default: about 256 wide). The same seed gives the same bytes. Raises UsageError for `out`, a scale or a number
     of layers that cannot be; ReleaseError for tensors that are stored in a way that is not known; StoreError.
     """
     started, folder = time.perf_counter(), Path(out)
-    refuse(folder)
+    refuse_folder(folder, (release.root,))
     if not release.config or not release.model.families:
         raise ReleaseError(f"{release.name} says nothing of its tensors", "give a release with its headers, or a card")
     progress.update(f"reading {release.name}")
@@ -56,7 +57,7 @@ def twin(release: Release, out: Path | str, *, layers: int | None = None, scale:
     values = Values(made.numbers, seed)
     files = tensors_of(made.modules, values)
     names = file_names(release, list(files))
-    with staged(folder, sum(tensor.size for each in files.values() for tensor in each)) as temporary:
+    with staged_folder(folder, sum(tensor.size for each in files.values() for tensor in each)) as temporary:
         made.write_texts(temporary)
         total = write_tensors(temporary, files, names, values, made.index, progress)
     return Twin(name=release.name, origin=release.origin, folder=str(folder), seed=seed, scale=made.scale,
@@ -69,8 +70,9 @@ class _Miniature:
     """Everything about a twin but its values."""
 
     def __init__(self, release: Release, layers: int | None, scale: float | None) -> None:
-        self.release = release
         self.notes: list[str] = []
+        self._estimated = release.model.sources.get("families", "").startswith("estimate")
+        self.release = release = self._whole(release) if self._estimated else release
         self.facts = release_facts(release)
         self.kept = choose_layers(release, layers, self.facts.towers)
         self._axes = Axes(self.facts, release.model, free_names(self.facts))
@@ -90,10 +92,11 @@ class _Miniature:
         if scale is not None and self.scale < NEARLY * scale:
             self.notes.append(f"{self.scale:.3g} times narrower, not {scale:g}: smaller sizes would divide otherwise "
                               "than the original's")
-        self._estimated = release.model.sources.get("families", "").startswith("estimate")
         if self._estimated:
             self._add_keys()
         self.source, self.modules = self._named()
+        if self._estimated:
+            self._leave_out_predictions()
         self._note()
 
     @property
@@ -126,6 +129,24 @@ class _Miniature:
             return "estimate", own
         return f"library: {library}", library_modules(tensors, own, self.numbers)
 
+    def _whole(self, release: Release) -> Release:
+        """The release with the towers that its model has and its config does not state."""
+        towers = unstated_towers(release.config)
+        if towers:
+            self.notes.append(f"{', '.join(towers)}: not in the config, made from the defaults of the library's class")
+        return msgspec.structs.replace(release, config={**release.config, **towers})
+
+    def _leave_out_predictions(self) -> None:
+        """Prediction layers that the config states and no tensor is of: none are stated."""
+        if not self.facts.values.get("mtp_layers") or has_predictions(self.modules, self.kept.count):
+            return
+        keys = self.facts.keys.get("mtp_layers", ())
+        self.config = without_predictions(self.config)
+        for key in keys:
+            put(self.config, key, 0)
+        self.numbers["mtp_layers"] = 0
+        self.notes.append(f"{', '.join(keys)} is 0: nothing tells the tensors of the prediction layers")
+
     def _add_keys(self) -> None:
         """Numbers of towers that the library's class looks for under other keys than the config has."""
         added = spelled_otherwise(unstated_numbers(self.release.config), self.facts, self.chosen, self.kept)
@@ -149,8 +170,6 @@ class _Miniature:
             self.notes.append(f"left out, as they are large: {', '.join(large)}")
         if self.release.is_incomplete:
             self.notes.append("shards of the release are missing, and so are their tensors")
-        if self.release.model.mtp_layers == 0 and self.facts.values.get("mtp_layers", 0) > 0:
-            self.notes.append("the config states prediction layers, and nothing tells their tensors")
 
     def shrunk(self) -> tuple[Shrunk, ...]:
         """Every number, changed or kept."""

@@ -17,6 +17,7 @@ from .facts import TOWER, Facts, get, is_width
 from .layers import Kept, index_base, is_layer_list, tower_lists
 
 _LAYER = re.compile(r"(?<![^.:*\\])((?:layers|layer|h|blocks)\\?\.)(\d+)(?![^.*\\$)])")
+_WORDS, _DIGITS = re.compile(r"[.:*\\]+"), 6
 
 
 def token_ids(config: Mapping[str, Any]) -> dict[int, str]:
@@ -47,15 +48,16 @@ def rewritten(config: Mapping[str, Any], facts: Facts, chosen: Mapping[str, int]
     made = copy.deepcopy(dict(config))
     for name, value in chosen.items():
         for path in facts.keys.get(name, ()):
-            _put(made, path, value)
+            put(made, path, value)
     for path in facts.keys.get("layers", ()):
-        _put(made, path, kept.count)
+        put(made, path, kept.count)
     for tower in facts.towers:
         if tower.table in kept.towers:
             _tower(get(made, tower.table), tower.depth, kept.towers[tower.table])
     tables = {tower.table for tower in facts.towers}
     old, new = facts.values, facts.complete(chosen)
     made = _walk(made, "", lambda key, value: value if _below(key, tables) else _layered(key, value, kept, model))
+    made = _by_number(made, "", kept, tables)
     if "head_dim" in old:
         made = _walk(made, "", lambda key, value: _rotary(key, value, old["head_dim"], new["head_dim"]))
     result: dict[str, Any] = renamed(made, kept, ids)
@@ -78,7 +80,8 @@ def _below(key: str, tables: set[str]) -> bool:
     return any(key.startswith(f"{table}.") for table in tables)
 
 
-def _put(config: dict[str, Any], path: str, value: int) -> None:
+def put(config: dict[str, Any], path: str, value: int) -> None:
+    """Change the number at a dotted key that is there."""
     *outer, last = path.split(".")
     table = get(config, ".".join(outer)) if outer else config
     if isinstance(table, dict) and last in table:
@@ -111,7 +114,7 @@ def _name(text: str, kept: Kept) -> str | None:
     match = _LAYER.search(text)
     if match is None:
         return text
-    words, old, scopes = set(re.split(r"[.:*\\]+", text)), int(match[2]), vocabulary().scopes
+    words, old, scopes = set(_WORDS.split(text)), int(match[2]), vocabulary().scopes
     if words & {*scopes["vision"], *scopes["audio"]}:
         layers = next(iter(kept.towers.values()), None)
         new = old if layers is None else layers.index(old) if old in layers else None
@@ -136,6 +139,25 @@ def _layered(key: str, value: Any, kept: Kept, model: ModelSpec) -> Any:
         base = index_base(model)
         return [new + base for one in value if one >= base and (new := kept.new(one - base)) is not None]
     return value
+
+
+def _by_number(value: Any, key: str, kept: Kept, towers: set[str]) -> Any:
+    """Tables whose keys are numbers of layers, with a table for each: those of the layers that are kept."""
+    if not isinstance(value, dict) or key in towers:
+        return value
+    numbered = all(name.isdecimal() and len(name) <= _DIGITS and int(name) < kept.total and isinstance(inner, dict)
+                   for name, inner in value.items())
+    if numbered:
+        new = {name: kept.new(int(name)) for name in value}
+        return {f"{place:0{len(name)}d}": value[name] for name, place in new.items() if place is not None}
+    return {name: _by_number(inner, f"{key}.{name}" if key else name, kept, towers) for name, inner in value.items()}
+
+
+def without_predictions(value: Any) -> Any:
+    """A JSON value whose lists name no modules of multi-token prediction."""
+    words = {*vocabulary().scopes["mtp"]}
+    return _walk(copy.deepcopy(value), "", lambda key, one: one if not isinstance(one, list) else [
+        entry for entry in one if not (isinstance(entry, str) and words.intersection(_WORDS.split(entry)))])
 
 
 def _names_all(value: list[Any], total: int) -> bool:
@@ -170,7 +192,7 @@ def _parts(value: list[int], total: int) -> list[int]:
 def _tower(table: dict[str, Any], depth: str, kept: tuple[int, ...]) -> None:
     """Layers of a tower, and lists of them."""
     lists = tower_lists(table, int(get(table, depth)))
-    _put(table, depth, len(kept))
+    put(table, depth, len(kept))
     for key, value in lists:
         table[key] = [kept.index(one) for one in value if one in kept]
 

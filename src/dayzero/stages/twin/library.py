@@ -49,22 +49,48 @@ def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
             for key, value in config.items() if key not in _LEFT_OUT and not key.endswith("attn_implementation")}
 
 
-def unstated_numbers(config: Mapping[str, Any]) -> dict[str, int]:
-    """Integers of the library's config that the release's does not state, by dotted key: defaults of its class, in
-    tables that describe towers and beside them. Empty without the library or a class."""
-    if any(importlib.util.find_spec(package) is None for package in ("torch", "transformers")):
+def unstated_towers(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Tables of towers that the model which the config names has and the config does not state: defaults of the
+    library's class. Empty without the library or a class."""
+    made = _config(config)
+    if made is None or _named_class(made, config) is None:
         return {}
+    whole, usual = made.to_dict(), _usual_keys()
+    missing = [key for key in vocabulary().config.towers if key not in config and isinstance(whole.get(key), dict)]
+    return {table: {key: value for key, value in whole[table].items() if key not in usual} for table in missing}
+
+
+def _usual_keys() -> set[str]:
+    """Keys of every config of the library, which say nothing of a model's sizes."""
+    from transformers import PretrainedConfig
+
+    return {*PretrainedConfig().to_dict()} - {"model_type"}
+
+
+def _config(config: Mapping[str, Any]) -> Any:
+    """The library's config; None without the library, a class, or where it cannot be made."""
+    if any(importlib.util.find_spec(package) is None for package in ("torch", "transformers")):
+        return None
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
     from dayzero.runtime.library import LIBRARY_ERRORS
 
     model_type = str(config.get("model_type", ""))
     if model_type not in CONFIG_MAPPING:
-        return {}
+        return None
     try:
-        whole = CONFIG_MAPPING[model_type].from_dict(_plain(config)).to_dict()
+        return CONFIG_MAPPING[model_type].from_dict(_plain(config))
     except LIBRARY_ERRORS:
+        return None
+
+
+def unstated_numbers(config: Mapping[str, Any]) -> dict[str, int]:
+    """Integers of the library's config that the release's does not state, by dotted key: defaults of its class, in
+    tables that describe towers and beside them. Empty without the library or a class."""
+    made = _config(config)
+    if made is None:
         return {}
+    whole = made.to_dict()
     tables = [key for key in vocabulary().config.towers if isinstance(whole.get(key), dict)]
     found = {key: value for key, value in whole.items() if key not in config}
     for table in tables:
@@ -97,19 +123,23 @@ def _built(config: dict[str, Any]) -> tuple[str, list[Named]]:
 
 
 def _builder(made: Any, config: Mapping[str, Any]) -> Any:
-    """What makes the model: the class that the config names, if the library has it for this config and the config says
-    everything of it, else the usual one for its type; None: there is none."""
-    import transformers
-
+    """What makes the model: the class that the config names, if the library has it for this config, else the usual one
+    for its type; None: there is none."""
     from dayzero.runtime.library import auto_class
 
-    whole = not any(hasattr(made, table) and table not in config for table in vocabulary().config.towers)
-    for name in config.get("architectures") or () if whole else ():
-        named: Any = getattr(transformers, str(name), None)
-        if getattr(named, "config_class", None) is type(made):
-            return named._from_config
+    named = _named_class(made, config)
+    if named is not None:
+        return named._from_config
     auto = auto_class(type(made))
     return auto and auto.from_config
+
+
+def _named_class(made: Any, config: Mapping[str, Any]) -> Any:
+    """The library's class that the config names, if it is one for this config."""
+    import transformers
+
+    found = (getattr(transformers, str(name), None) for name in config.get("architectures") or ())
+    return next((each for each in found if getattr(each, "config_class", None) is type(made)), None)
 
 
 def _decoder_names(model: Any, named: Mapping[str, Any]) -> dict[str, Any]:

@@ -118,6 +118,17 @@ def modules_of(release: Release, kept: Kept, experts: int, axes: Axes) -> list[M
     return made
 
 
+def has_predictions(modules: list[Module], layers: int) -> bool:
+    """Whether some are of multi-token prediction: in a part of that name, or in a layer behind the decoder's."""
+    words = set(vocabulary().scopes["mtp"])
+    return any(words.intersection(parts := module.name.split(".")) or module.kind.role.startswith("mtp.")
+               or (f"layers.{layers}." in f"{module.name}." and not _in_tower(parts)) for module in modules)
+
+
+def _in_tower(parts: list[str]) -> bool:
+    return any({*parts}.intersection(vocabulary().scopes[tower]) for tower in TOWERS)
+
+
 def block_sizes(modules: list[Module], facts: Facts) -> dict[str, int]:
     """Number -> values that share a scale along axes of that size. Of heads: the heads that a whole number of blocks
     needs, for `heads * 192` rows in blocks of 128 two; under `head_dim` the largest block along heads."""

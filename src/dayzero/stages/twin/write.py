@@ -1,23 +1,17 @@
-"""Writes a twin: shards named like the original's, the index, and the files beside them. A twin appears complete or not
-at all."""
+"""Writes a twin's tensors: shards named like the original's, and the index."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
-import tempfile
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
 import numpy as np
 
-from dayzero.errors import DayzeroError, StoreError, UsageError
 from dayzero.progress import Progress
 from dayzero.schema import Release
 from dayzero.schema.release import ITEM_BITS
@@ -29,7 +23,8 @@ from .values import kind_of, matrix, table, vector
 INDEX = "model.safetensors.index.json"
 SHARDS = 3
 """Files of a twin whose original has none."""
-_USUAL = "model-00001-of-00001.safetensors"
+_USUAL, _ALONE = "model-00001-of-00001.safetensors", "model.safetensors"
+"""Names of the files of a twin whose original has none: one of several, which an index lists; and the only one."""
 _NUMBERED = re.compile(r"(\d+)(-of-)(\d+)")
 
 
@@ -107,7 +102,8 @@ def tensors_of(modules: list[Module], values: Values) -> dict[int, list[Tensor]]
 
 def file_names(release: Release, files: list[int]) -> dict[int, str]:
     """Name of each file of the twin: the original's with other numbers."""
-    old = {file: release.tensors.files[file] if file >= 0 else _USUAL for file in files}
+    usual = _USUAL if len(files) > 1 else _ALONE
+    old = {file: release.tensors.files[file] if file >= 0 else usual for file in files}
     return {file: _numbered(old[file], at, len(files)) for at, file in enumerate(files, 1)}
 
 
@@ -150,36 +146,3 @@ def _shard(path: Path, tensors: list[Tensor], values: Values) -> None:
             if len(data) != tensor.size:
                 raise RuntimeError(f"{tensor.name}: {len(data)} bytes were made, not {tensor.size}")
             file.write(data)
-
-
-def refuse(out: Path) -> None:
-    """Raise UsageError for a folder that is there and not empty."""
-    if os.path.lexists(out) and (not out.is_dir() or out.is_symlink() or any(out.iterdir())):
-        raise UsageError(f"{out} exists and is not an empty folder", "choose another folder, or remove it first")
-
-
-@contextmanager
-def staged(out: Path, needed: int) -> Iterator[Path]:
-    """A new folder beside `out` that becomes it when the block ends well, and is removed otherwise. `needed`: bytes
-    that will be written. Raises StoreError when it cannot be written."""
-    folder = None
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        free = shutil.disk_usage(out.parent).free
-        if needed > free:
-            raise StoreError(f"cannot write {out}: {needed:,} bytes are needed and {free:,} are free",
-                             "free some space, choose another folder, or a larger --scale")
-        folder = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}.", suffix=".part"))
-        yield folder
-        folder.chmod(0o755)
-        os.replace(folder, out)
-    except OSError as error:
-        raise _cannot_write(out, error) from None
-    finally:
-        if folder is not None:
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _cannot_write(out: Path, error: OSError) -> DayzeroError:
-    return StoreError(f"cannot write {out}: {error.strerror or error}",
-                      "free some space or choose another folder; nothing was left behind")

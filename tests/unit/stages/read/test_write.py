@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from dayzero.errors import StoreError, UsageError
-from dayzero.stages.read import read
+from dayzero.stages.read import read, write
 from dayzero.stages.read.card import read_card
 from dayzero.stages.read.write import write_release
 
@@ -45,8 +46,29 @@ def test_it_hardly_takes_any_room(root: Path, tmp_path: Path) -> None:
 
 def test_a_folder_that_is_in_use(root: Path, tmp_path: Path) -> None:
     (tmp_path / "other.txt").write_text("here")
-    with pytest.raises(UsageError, match="not empty"):
+    with pytest.raises(UsageError, match="not an empty folder"):
         write_release(root / "examples" / "cards" / "smollm2-135m.toml", tmp_path)
+
+
+def test_a_folder_in_the_release(root: Path, tmp_path: Path) -> None:
+    folder = write_release(root / "examples" / "cards" / "smollm2-135m.toml", tmp_path / "release")
+    before = sorted(folder.iterdir())
+    with pytest.raises(UsageError, match="which is read"):
+        write_release(read(folder, metadata_only=True), folder / "inner")
+    assert sorted(folder.iterdir()) == before
+
+
+def test_nothing_is_left_behind(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = write._write_shard
+
+    def full(path: Path, shard: list[write.Entry]) -> None:
+        written(path, shard)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(write, "_write_shard", full)
+    with pytest.raises(StoreError, match="No space left on device"):
+        write_release(root / "examples" / "cards" / "smollm2-135m.toml", tmp_path / "release")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_folder_that_cannot_be_made(root: Path, tmp_path: Path) -> None:

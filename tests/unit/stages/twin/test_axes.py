@@ -22,7 +22,7 @@ def axes() -> Axes:
     ("attention.q", "q_proj", (0, 1), (12288, 7168), ("linear_heads * linear_head_dim", "hidden_size")),
     ("attention.q_up", "q_b_proj", (3,), (18432, 1536), ("heads * (nope_dim + rope_dim)", "q_rank")),
     ("attention.kv_down", "kv_a_proj_with_mqa", (3,), (576, 7168), ("kv_rank + rope_dim", "hidden_size")),
-    ("router", "gate", (1,), (896, 7168), ("experts", "hidden_size")),
+    ("router", "gate", (1,), (896, 7168), ("experts + zero_experts", "hidden_size")),
     ("experts.down", "experts.{E}.w2", (1,), (3584, 3072), ("expert_input", "expert_width")),
     ("linear.decay", "A_log", (0,), (128,), (128,)),  # 96 heads: nothing in the config is 128 but widths of heads
     ("other", "strange", (0,), (14336, 777), ("2 * hidden_size", 777)),

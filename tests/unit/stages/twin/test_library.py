@@ -44,6 +44,14 @@ TOWER: dict[str, Any] = {  # Qwen3-VL-2B-Instruct
     "tie_word_embeddings": True,
 }  # fmt: skip
 
+UNSTATED: dict[str, Any] = {  # Llama-4-Scout-17B-16E-Instruct as it is often mirrored: without its vision tower
+    "architectures": ["Llama4ForConditionalGeneration"], "model_type": "llama4", "boi_token_index": 200080,
+    "text_config": {"model_type": "llama4_text", "hidden_size": 5120, "intermediate_size": 8192, "head_dim": 128,
+                    "intermediate_size_mlp": 16384, "num_hidden_layers": 48, "num_attention_heads": 40,
+                    "num_key_value_heads": 8, "vocab_size": 202048, "num_local_experts": 16, "num_experts_per_tok": 1,
+                    "interleave_moe_layer_step": 1, "attention_chunk_size": 8192, "eos_token_id": 200001},
+}  # fmt: skip
+
 
 def made(config: dict[str, Any], folder: Path) -> Any:
     (folder / "r").mkdir()
@@ -56,13 +64,12 @@ def made(config: dict[str, Any], folder: Path) -> Any:
 @pytest.mark.filterwarnings("ignore")
 def test_the_library_loads_every_tensor_and_generates(config: dict[str, Any], tmp_path: Path) -> None:
     import torch
-    from transformers import AutoConfig, AutoTokenizer
-
-    from dayzero.runtime.library import auto_class
+    import transformers
+    from transformers import AutoTokenizer
 
     summary = made(config, tmp_path)
     assert summary.names.startswith("library: ")
-    library = auto_class(type(AutoConfig.from_pretrained(tmp_path / "t")))
+    library = getattr(transformers, config["architectures"][0])
     model, info = library.from_pretrained(tmp_path / "t", dtype=torch.bfloat16, output_loading_info=True)
     assert not any(info.values())
     ids = AutoTokenizer.from_pretrained(tmp_path / "t")("Hello", return_tensors="pt")["input_ids"]
@@ -103,3 +110,31 @@ def test_a_model_that_the_library_does_not_know_has_estimated_names(tmp_path: Pa
     assert summary.names == "estimate"
     assert any("the library knows no model type" in note for note in summary.notes)
     assert read(tmp_path / "t").model.layers
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_a_tower_that_the_config_does_not_state(tmp_path: Path) -> None:
+    import transformers
+
+    summary = made(UNSTATED, tmp_path)
+    config, names = json.loads((tmp_path / "t" / "config.json").read_text()), twins.stored(tmp_path / "t").keys()
+    assert summary.names == "library: Llama4ForConditionalGeneration"
+    assert config["vision_config"]["num_hidden_layers"] == 2
+    assert "language_model.model.layers.0.self_attn.q_proj.weight" in names
+    assert any(name.startswith("vision_model.") for name in names)
+    assert any(note.startswith("vision_config: not in the config") for note in summary.notes)
+    _, info = transformers.Llama4ForConditionalGeneration.from_pretrained(tmp_path / "t", output_loading_info=True)
+    assert not any(info.values())
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_prediction_layers_that_nothing_tells_of_are_not_stated(tmp_path: Path) -> None:
+    said = {"quantization_config": {"quant_method": "modelopt", "quant_algo": "NVFP4", "group_size": 16,
+                                    "ignore": ["lm_head", "mtp.layers.0*"]}}
+    summary = made({**MOE, **said, "num_nextn_predict_layers": 1}, tmp_path)
+    config = json.loads((tmp_path / "t" / "config.json").read_text())
+    assert config["num_nextn_predict_layers"] == 0 and config["quantization_config"]["ignore"] == ["lm_head"]
+    assert any("num_nextn_predict_layers is 0" in note for note in summary.notes)
+    assert next(one.twin for one in summary.numbers if one.fact == "mtp_layers") == 0

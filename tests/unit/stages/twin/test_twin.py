@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -191,7 +192,7 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_too_little_space_is_seen_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(write.shutil, "disk_usage", lambda _: write.shutil._ntuple_diskusage(10, 9, 1))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10, 9, 1))
     with pytest.raises(StoreError, match="1 are free"):
         twins.of_card("gpt-oss-20b", tmp_path / "t")
     assert not list(tmp_path.iterdir())
