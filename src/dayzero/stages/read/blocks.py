@@ -98,12 +98,21 @@ class Architecture:
         self.problems: list[str] = []
         self.quantised = quantised(config.table("quantization"), self.problems)
 
-    def layers(self, text: str) -> tuple[int, ...]:
-        """`all`, kinds, layers and ranges joined by `+` or `,`: `latent+61`, `0-2,5`. Raises CardError."""
+    @property
+    def stated_layers(self) -> int:
+        """Decoder layers, and those of multi-token prediction that the config states."""
+        return len(self.kinds) + self.facts.get("mtp_layers", 0)
+
+    def layers(self, text: str, *, bounded: bool = False) -> tuple[int, ...]:
+        """`all`, kinds, layers and ranges joined by `+` or `,`: `latent+61`, `0-2,5`. `bounded`: a range may not go
+        beyond the layers that are stated. Raises CardError."""
         chosen: set[int] = set()
         for word in filter(None, (part.strip() for part in text.replace(",", "+").split("+"))):
             first, _, last = word.partition("-")
             if _NUMBERS.fullmatch(word):
+                if bounded and last and int(last) >= self.stated_layers:
+                    raise CardError(f"layers {word} end behind the last, the model has {len(self.kinds)}",
+                                    "count from 0; prediction layers that [config] does not state are named one by one")
                 chosen.update(range(int(first), int(last or first) + 1))
             elif word in KINDS:
                 chosen.update(index for index, kinds in enumerate(self.kinds) if word in kinds or word == "all")
@@ -122,14 +131,15 @@ class Builder:
 
     def __init__(self, architecture: Architecture) -> None:
         self.architecture = architecture
-        self._pieces: dict[str, list[Piece]] = {}
+        self.pieces: dict[str, list[Piece]] = {}
+        """Name pattern -> the tensors of that name."""
         self._count = 0
 
     def add(self, name: str, shape: Sequence[int], dtype: str, layers: Iterable[int] = (), experts: int = 0) -> None:
         """Tensors of one name pattern. Raises CardError for an unknown dtype and a shape that makes no sense."""
         if dtype not in ITEM_BITS:
             raise CardError(f"{name}: unknown dtype {dtype!r}",
-                            f"{did_you_mean(dtype, ITEM_BITS)}use names of safetensors")
+                            f"{did_you_mean(dtype.upper(), ITEM_BITS)}known: {', '.join(ITEM_BITS)}")
         if len(shape) > MOST_AXES or any(size < 0 for size in shape) or prod(shape) >= 1 << 50:
             raise CardError(f"{name}: shape {shortened(list(shape))} makes no sense",
                             "check the facts that it is made of")
@@ -139,10 +149,10 @@ class Builder:
         if ("{E}" in name) != bool(experts) or experts < 0:
             raise CardError(f"{name}: {experts} experts",
                             "give experts, and {E} where the expert's number stands, or neither")
-        before = self._pieces.get(name, [])
+        before = self.pieces.get(name, [])
         kept = [replace(piece, layers=tuple(sorted(set(piece.layers) - set(layers)))) for piece in before]
         pieces = [*(piece for piece in kept if piece.layers), Piece(tuple(shape), dtype, layers, experts)]
-        self._pieces[name] = pieces
+        self.pieces[name] = pieces
         self._count += sum(piece.count for piece in pieces) - sum(piece.count for piece in before)
         if self._count > MOST_TENSORS:
             raise CardError(f"there would be more than {MOST_TENSORS} tensors",
@@ -157,7 +167,7 @@ class Builder:
     def table(self) -> TensorTable:
         """All tensors, without files. Raises CardError, and ReleaseError for too many kinds of tensors."""
         groups: dict[tuple[str, tuple[int, ...], str], list[tuple[int, int, int]]] = {}
-        for name, pieces in self._pieces.items():
+        for name, pieces in self.pieces.items():
             for piece in pieces:
                 for layer in piece.layers or (-1,):
                     pattern, number, expert = names.split(name.replace("{L}", str(layer)).replace("{E}", "0"))

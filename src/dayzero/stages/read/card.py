@@ -19,13 +19,14 @@ from dayzero.data.vocabulary import blocks
 from dayzero.errors import CardError, ReleaseError, did_you_mean
 from dayzero.schema import Release, Request, TensorTable, to_json
 
-from .blocks import Architecture, Builder, Use, standard_uses
+from .blocks import Architecture, Builder, Piece, Use, standard_uses
 from .card_nulls import with_nulls
-from .config import Config, printable
+from .config import Config, printable, shortened
 from .expression import evaluate
 from .facts import language_facts
 from .folder import read_bounded
 from .layers import attention_kinds, feed_forward_kinds
+from .roles import role_of
 from .spec import is_tied, model_spec
 
 CARD_LIMIT = 4 * 2**20
@@ -99,8 +100,11 @@ def read_card(path: Path) -> Release:
     try:
         tensors = card_tensors(card)
         model = model_spec(card.card.name, card.config, tensors, provenance="")
-    except (CardError, ReleaseError) as error:
+    except CardError as error:
         raise CardError(f"{path.name}: {error.message}", error.hint) from None
+    except ReleaseError as error:  # nothing was downloaded
+        raise CardError(f"{path.name}: {error.message}", re.split(r"(?:, or |^)download ", error.hint)[0]
+                        or "correct [config] in the card") from None
     return Release(name=card.card.name, origin=str(path), has_weights=False, files=(), tensors=tensors, index=None,
                    missing_shards=(), config=card.config, model=model, root=None, hub=card.card.hub)  # fmt: skip
 
@@ -110,15 +114,26 @@ def card_tensors(card: Card) -> TensorTable:
     architecture = architecture_of(card.config)
     builder = Builder(architecture)
     for number, request in enumerate(card.blocks, 1):
-        with _Where(f"[[blocks]] {number} ({request.use})"):
+        with _Where("[[blocks]]", f"{number} ({request.use})"):
             for use in _uses(request, architecture, card.card.prefix):
                 builder.add_block(use)
+    of_blocks = dict(builder.pieces)
     for row in card.tensors:
-        with _Where(f"[[tensors]] {row.name}"):
+        with _Where("[[tensors]]", row.name):
             shape = [evaluate(size, architecture.variables) for size in row.shape]
-            builder.add(row.name, shape, row.dtype or architecture.dtype, _layers(row.layers, architecture),
+            layers = _layers(row.layers, architecture, row.name)
+            builder.add(row.name, shape, row.dtype or architecture.dtype, layers,
                         evaluate(row.experts, architecture.variables))  # fmt: skip
+            _refuse_contradiction(shape, layers, of_blocks.get(row.name, []))
     return builder.table()
+
+
+def _refuse_contradiction(shape: list[int], layers: tuple[int, ...], of_blocks: list[Piece]) -> None:
+    for piece in of_blocks:
+        here = layers == piece.layers or set(layers) & set(piece.layers)
+        if here and piece.shape != tuple(shape):
+            raise CardError(f"its shape is {shortened(shape)}, that of the block {shortened(list(piece.shape))}",
+                            "correct one of them, or leave it out of the block with `without`")
 
 
 def architecture_of(config: dict[str, Any]) -> Architecture:
@@ -133,15 +148,16 @@ def architecture_of(config: dict[str, Any]) -> Architecture:
 class _Where:
     """Names the part of the card that an error is about."""
 
-    def __init__(self, part: str) -> None:
-        self._part = part
+    def __init__(self, part: str, name: str) -> None:
+        self._part, self._name = part, name
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if isinstance(error, CardError):
-            raise CardError(f"{self._part}: {error.message}", error.hint) from None
+            text = error.message.removeprefix(f"{self._name}: ")
+            raise CardError(f"{self._part} {self._name}: {text}", error.hint) from None
 
 
 def _uses(request: BlockRequest, architecture: Architecture, prefix: str) -> list[Use]:
@@ -160,9 +176,10 @@ def _uses(request: BlockRequest, architecture: Architecture, prefix: str) -> lis
 
 
 def _adapted(use: Use, request: BlockRequest, architecture: Architecture, prefix: str) -> Use:
-    layers = use.layers if request.layers is None else _layers(request.layers, architecture)
-    return Use(block=use.block, layers=layers, at=prefix + (use.at if request.at is None else request.at),
-               rename=request.rename, without=request.without, format=request.format, dtype=request.dtype)  # fmt: skip
+    at = prefix + (use.at if request.at is None else request.at)
+    layers = use.layers if request.layers is None else _layers(request.layers, architecture, f"{at}x")
+    return Use(block=use.block, layers=layers, at=at, rename=request.rename, without=request.without,
+               format=request.format, dtype=request.dtype)  # fmt: skip
 
 
 def _refuse_unknown(names: list[str], known: Mapping[str, Any] | set[str]) -> None:
@@ -172,9 +189,10 @@ def _refuse_unknown(names: list[str], known: Mapping[str, Any] | set[str]) -> No
                             f"{did_you_mean(name, known)}known: {', '.join(sorted(known))}")  # fmt: skip
 
 
-def _layers(layers: str | list[int], architecture: Architecture) -> tuple[int, ...]:
+def _layers(layers: str | list[int], architecture: Architecture, name: str) -> tuple[int, ...]:
+    """Layers of tensors of that name; those of a tower are not the decoder's."""
     if isinstance(layers, str):
-        return architecture.layers(layers)
+        return architecture.layers(layers, bounded=not role_of(name).in_tower)
     if not all(0 <= layer < 100_000 for layer in layers):
         raise CardError("a layer is negative or absurdly large", "count layers from 0")
     return tuple(sorted(set(layers)))

@@ -178,7 +178,10 @@ class Cover:
         return Match(use, layers, tuple(exact), (*use.without, *lacking)) if exact else None
 
     def _has(self, entry: Entry, layer: int) -> bool:
-        return not entry.fails and all(layer in self.left.get(name, ()) for name in entry.stored)
+        """Whether all of a row is there in the layer, in the same shapes: a row of [[tensors]] may only give another
+        dtype."""
+        return not entry.fails and all(layer in self.left.get(name, ()) and self.names[name][layer].shape == own.shape
+                                       for name, own in entry.stored.items())
 
     def _is_exact(self, entry: Entry, layer: int) -> bool:
         return all(self.names[name][layer] == stored for name, stored in entry.stored.items())
@@ -257,9 +260,15 @@ def layers_text(layers: Sequence[int], architecture: Architecture) -> str:
         if kinds[kind] & wanted:
             chosen.append(kind)
             wanted -= kinds[kind]
-    words = [*chosen, *_ranges(sorted(wanted))]
-    numbers = _ranges(layers)
+    words = [*chosen, *_numbers(sorted(wanted), architecture)]
+    numbers = _numbers(layers, architecture)
     return "+".join(words if len(words) <= len(numbers) + 1 else numbers)
+
+
+def _numbers(layers: Sequence[int], architecture: Architecture) -> list[str]:
+    """Numbers and ranges; layers behind those that are stated one by one."""
+    last = architecture.stated_layers
+    return _ranges([layer for layer in layers if layer < last]) + [str(layer) for layer in layers if layer >= last]
 
 
 def _ranges(layers: Sequence[int]) -> list[str]:

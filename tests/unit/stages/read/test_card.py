@@ -85,10 +85,26 @@ def test_without_blocks_the_standard_ones(card: Path) -> None:
 
 def test_a_later_row_replaces_an_earlier_one_in_its_layers(card: Path) -> None:
     card.write_text(SMALL + '[[blocks]]\nuse = "standard"\n[[tensors]]\nname = "model.layers.{L}.mlp.up_proj.weight"\n'
-                    'layers = [1]\nshape = ["2 * intermediate_size", 64]\ndtype = "F32"\n')
+                    'layers = [1]\nshape = ["intermediate_size", 64]\ndtype = "F32"\n')
     groups = {(group.shape, group.dtype): list(group.layer.values) for group in read_card(card).tensors.groups
               if group.pattern.endswith("up_proj.weight")}  # fmt: skip
-    assert groups == {((128, 64), "BF16"): [0], ((256, 64), "F32"): [1]}
+    assert groups == {((128, 64), "BF16"): [0], ((128, 64), "F32"): [1]}
+
+
+def test_layers_behind_the_last_are_stated_or_named_one_by_one(card: Path) -> None:
+    row = '[[tensors]]\nname = "model.layers.{L}.self_attn.q_proj.weight"\nlayers = "0-2"\nshape = [64, 64]\n'
+    card.write_text(SMALL + row)
+    with pytest.raises(CardError, match="layers 0-2 end behind the last, the model has 2"):
+        read_card(card)
+    for text in (SMALL + row.replace("0-2", "0-1+2"), SMALL + "num_nextn_predict_layers = 1\n" + row):
+        card.write_text(text)
+        assert read_card(card).model.mtp_layers == 1
+
+
+def test_a_tower_has_layers_of_its_own(card: Path) -> None:
+    card.write_text(SMALL + '[[tensors]]\nname = "vision_tower.blocks.{L}.fc1.weight"\nlayers = "0-26"\n'
+                    'shape = [8, 8]\n')
+    assert read_card(card).tensors.count > 27
 
 
 @pytest.mark.parametrize(("text", "message", "hint"), [
@@ -110,6 +126,14 @@ def test_a_later_row_replaces_an_earlier_one_in_its_layers(card: Path) -> None:
     (SMALL + '[[tensors]]\nname = "a.weight"\nshape = [1]\nexperts = 5\n', "5 experts", "{E}"),
     (SMALL + '[[tensors]]\nname = "a.{E}.weight"\nshape = [1]\nexperts = 5\n', "expert", "experts.{E}"),
     (SMALL + '[[tensors]]\nname = "experts.{E}.w"\nshape = [1]\nexperts = 30000000\n', "more than", "experts"),
+    (SMALL + '[[tensors]]\nname = "a.weight"\nshape = [1]\ndtype = "bf16"\n',
+     "[[tensors]] a.weight: unknown dtype 'bf16'", 'did you mean "BF16"? known: '),
+    (SMALL + '[[blocks]]\nuse = "gated_mlp"\nlayers = "0-999"\n', "layers 0-999 end behind the last", "from 0"),
+    (SMALL + '[[tensors]]\nname = "model.norm.weight"\nshape = [4]\n',
+     "[[tensors]] model.norm.weight: its shape is [4], that of the block [64]", "without"),
+    (SMALL + '[[tensors]]\nname = "model.layers.{L}.mlp.up_proj.weight"\nlayers = [1]\nshape = [256, 64]\n',
+     "its shape is [256, 64], that of the block [128, 64]", "without"),
+    (SMALL.replace("= 2", "= 1000000000"), "num_hidden_layers is 1000000000", "correct the config"),
     (SMALL.replace("= 64", "= 10000000000000000"), "hidden_size", "correct"),
     (SMALL.replace("vocab_size = 100\n", ""), "vocab_size", "add it"),
     (SMALL.replace("= 64", '= "64"'), "hidden_size", "correct"),
@@ -119,7 +143,7 @@ def test_a_wrong_card_says_what_is_wrong(card: Path, text: str, message: str, hi
     with pytest.raises(CardError) as error:
         read_card(card)
     assert message in error.value.message and card.name in error.value.message
-    assert hint in error.value.hint
+    assert hint in error.value.hint and "download" not in error.value.hint
     assert "\n" not in error.value.message + error.value.hint
 
 
