@@ -125,7 +125,7 @@ def _part(group: TensorGroup, rows: Rows, role: Role, is_mtp: bool, siblings: di
         stored = replace(stored, transposed=True)
     values = Fraction(0) if is_scale or role.form == "buffer" else stored.values
     axis = _axis(role, group.shape, stacked, stored.transposed) if role.form != "buffer" else None
-    shape = _logical(stored, group, stacked)
+    shape = _apart(role, group, _logical(stored, group, stacked), dims)
     block = _block(group, stored, stacked, axis, siblings, dims) if values and role.form in WEIGHTS else 1
     family = WeightFamily(
         role=f"mtp.{role.name}" if is_mtp and not role.name.startswith("mtp.") else role.name,
@@ -149,6 +149,15 @@ def _logical(stored: Stored, group: TensorGroup, stacked: bool) -> tuple[int, ..
     shape = stored.shape(group.shape)
     if stacked and len(shape) == 4:  # [experts, out, blocks, values of a block]
         return *shape[:2], shape[2] * shape[3]
+    return shape
+
+
+def _apart(role: Role, group: TensorGroup, shape: tuple[int, ...], dims: Dims) -> tuple[int, ...]:
+    """[experts, out, in] of output projections of experts that lie one below the other in one matrix, as the input
+    projections beside them do: [experts * width, input]. Any other shape as it is."""
+    together = role.name == "experts.down" and "{E}" not in group.pattern and dims.experts > 1 and len(shape) == 2
+    if together and shape[1] == dims.expert_input != shape[0] and shape[0] % dims.experts == 0:
+        return dims.experts, shape[1], shape[0] // dims.experts
     return shape
 
 

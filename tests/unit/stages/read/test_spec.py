@@ -263,3 +263,13 @@ def test_a_real_release(real_model: Path) -> None:
     model = read(real_model, metadata_only=True).model
     assert (model.parameters, model.tied_embeddings, model.unknowns) == (134_515_008, True, ())
     assert (model.attentions["full"].heads, model.attentions["full"].kv_heads) == (9, 3)
+
+
+def test_experts_one_below_the_other_have_the_stated_width() -> None:
+    """dbrx-base, narrower: w1, v1 and w2 are all stored [experts * width, input]."""
+    below: list[Row] = [(f"model.layers.{{L}}.mlp.experts.mlp.{name}", (4 * 32, 64), "BF16", [1, 2], 0)
+                        for name in ("w1", "v1", "w2")]
+    model = spec(without="experts.{E}", more=below)
+    block = model.feed_forwards["experts"]
+    assert (block.experts, block.width, block.input_width) == (4, 32, 64)
+    assert model.sources["expert_width"] == "config.json: moe_intermediate_size"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 
@@ -59,6 +59,7 @@ def quant_config_vs_file(case: Case) -> Iterator[Finding]:
         return
     nested = "." in case.model.sources.get("quantization", "").partition(": ")[2]
     quantised = {module.stem for module in case.modules if not module.is_plain}
+    stems = Counter(module.stem for module in case.modules)
     careful = bool(said.excludes) and not any(unmatched(case))
     adapted = careful and bool(quantised) and is_listed(case)
     for module in case.modules:
@@ -71,7 +72,8 @@ def quant_config_vs_file(case: Case) -> Iterator[Finding]:
                 places[form].append(layer)
         for form, layers in places.items():
             whole = module.is_plain and len(layers) == len(module.layers) and module.stem not in quantised
-            yield from _differences(case, module, form, layers, whole and adapted)
+            everywhere = len(layers) == len(module.layers) and stems[module.stem] == 1
+            yield from _differences(case, module, form, layers, meant=whole and adapted, everywhere=everywhere)
 
 
 def _differs(module: Module, form: Format | None, quantised: set[str]) -> bool:
@@ -90,8 +92,10 @@ def _differs(module: Module, form: Format | None, quantised: set[str]) -> bool:
     return single and linear and not small and family.dtype != "F32" and (not never or module.stem in quantised)
 
 
-def _differences(case: Case, module: Module, form: Format | None, layers: list[int], meant: bool) -> Iterator[Finding]:
-    """One finding for each tensor of these layers, or one for all if they are many. `meant`: the engine knows."""
+def _differences(case: Case, module: Module, form: Format | None, layers: list[int], *, meant: bool,
+                 everywhere: bool) -> Iterator[Finding]:
+    """One finding for each tensor of these layers, or one for all if they are many, or all of that name
+    (`everywhere`). `meant`: the engine knows."""
     group = module.group
     facts = {"config": form.scheme if form else case.model.dtype or "bf16",
              "file": scheme_of(module.family, form) or module.family.scheme}
@@ -99,9 +103,9 @@ def _differences(case: Case, module: Module, form: Format | None, layers: list[i
     severity: Severity = "warning" if meant or case.target.engine.facts.quant_from == "file" else "error"
     if is_mtp(module.family, case.model) and case.target.engine.facts.speculative != "mtp":
         severity = "info"
-    subjects = [group.name(int(row)) for row in rows] if len(rows) <= MANY else [group.pattern]
-    for subject in subjects:
-        count = {} if len(rows) <= MANY else {"count": len(rows), "first": group.name(int(rows[0]))}
+    each = len(rows) == 1 or (len(rows) <= MANY and not everywhere)
+    for subject in [group.name(int(row)) for row in rows] if each else [group.pattern]:
+        count = {} if each else {"count": len(rows), "first": group.name(int(rows[0]))}
         yield Finding(
             rule="quant-config-vs-file", severity=severity, subject=subject,
             message=f"{subject} is stored in {facts['file']}, the config says {facts['config']}"

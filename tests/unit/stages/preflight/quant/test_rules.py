@@ -59,7 +59,8 @@ def test_a_quantised_release_whose_config_says_nothing(check, form: str) -> None
     found = check("quant-config-vs-file", quantised.tensors(form), quantised.config(None))
     assert {finding.facts["file"] for finding in found} == {"packed" if form == "int4" else SCHEMES[form]}
     assert {finding.facts["config"] for finding in found} == {"bf16"}
-    assert len(found) == 7 * quantised.LAYERS  # four of each pattern: few enough to be named
+    assert {finding.facts["count"] for finding in found} == {quantised.LAYERS}
+    assert len(found) == 7  # all of a pattern are one finding
 
 
 def test_a_statement_in_another_file_that_is_not_understood(check, tmp_path: Path) -> None:
@@ -181,7 +182,8 @@ def test_mixed_checkpoints(check, said: dict[str, object], attention: str) -> No
 def test_exceptions_of_methods_with_bits(check, exception: dict[str, object]) -> None:
     said = quantised.config({**quantised.GPTQ, **exception})
     assert check("quant-config-vs-file", quantised.tensors("gptq", {"o_proj": "bf16"}), said) == []
-    assert len(check("quant-config-vs-file", quantised.tensors("gptq"), said)) == quantised.LAYERS
+    found, = check("quant-config-vs-file", quantised.tensors("gptq"), said)
+    assert found.facts["count"] == quantised.LAYERS
 
 
 def test_experts_with_a_dtype_of_their_own(check) -> None:
