@@ -104,3 +104,22 @@ def test_entries_and_a_window() -> None:
 
 def test_what_cannot_be_explained_is_none() -> None:
     assert expression(prefill(lambda b, t, c: t * t)) is None
+
+
+def test_a_bound_that_only_a_far_run_shows() -> None:
+    """Keys of a cache that keeps 128 tokens, or 127 of them: small runs and the one that was asked for see all."""
+    def seen(kept: int) -> Seen:
+        def at(*sizes: tuple[int, int, int]) -> tuple[Sample, ...]:
+            return tuple(Sample(*one, min(one[2], kept) + one[1]) for one in sizes)
+
+        return Seen(at(*STEPS), at(*GRID), at((1, 1, 64), (1, 64, 0)), at((2, 1, 145)), at((2, 139, 0)))
+
+    for kept in (127, 128):
+        found = find(seen(kept), (), CONSTANTS)
+        assert found and found.text == f"min(context, {kept}) + tokens"
+    near = find(seen(127)._replace(far=(), other_far=()), (), CONSTANTS)
+    assert near and text(near.polynomial) == "context + tokens"
+    hints = ("min(context, 127) + tokens", "min(context, 128) + tokens")
+    for kept, told in ((127, hints[0]), (128, hints[1]), (10**6, "")):
+        found = find(seen(kept), hints, CONSTANTS)
+        assert found and found.text == told
