@@ -86,9 +86,10 @@ def _told(error: BaseException) -> str:
 
 
 def _hint(error: BaseException) -> str:
-    if isinstance(error, MemoryError) or "can't allocate memory" in _told(error):
+    told = _told(error)
+    if isinstance(error, MemoryError) or "can't allocate memory" in told:
         return _MEMORY
-    return _REFUSED if isinstance(error, PermissionError) else _CODE
+    return _REFUSED if isinstance(error, PermissionError) or "Operation not permitted" in told else _CODE
 
 
 class _Channel(Progress):

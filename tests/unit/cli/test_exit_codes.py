@@ -54,7 +54,7 @@ def test_a_stage_that_fails(ends: Any, stage: str, verbs: dict[str, int]) -> Non
         code, lines, out = ends(verb, stage, StageError("rank 0 died\x1b[2J", "see the log", "last\nwords"))
         assert code == expected, (verb, lines)
         if expected and verb != "adapt":
-            assert lines[-4:] == ["last", "words", "error: rank 0 died\\x1b[2J", "hint: see the log"] and not out
+            assert lines[-4:] == ["error: rank 0 died\\x1b[2J", "hint: see the log", "last", "words"] and not out
         elif verb != "adapt":
             assert out and not lines
 

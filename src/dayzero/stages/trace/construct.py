@@ -21,7 +21,7 @@ import torch
 
 from dayzero.errors import NotPossible
 from dayzero.runtime import environment, own_code
-from dayzero.runtime.library import AUTO_CLASSES, LIBRARY_ERRORS, auto_class, cause
+from dayzero.runtime.library import AUTO_CLASSES, LIBRARY_ERRORS, auto_class, cause, drop_empty_cache
 from dayzero.runtime.meta import kept_empty, meta_autocast, parameters_on_meta, unfilled, without_values
 from dayzero.runtime.older import keyword, stated_dtype
 from dayzero.schema import Release
@@ -49,7 +49,7 @@ class Built(NamedTuple):
 @contextlib.contextmanager
 def quiet(*, own: bool = False) -> Iterator[None]:
     """No network, no progress bars and no warnings of the libraries while it lasts, and no autocast on the meta device,
-    which has none; for a release's `own` code no other accelerator either."""
+    which has none; for a release's `own` code no other accelerator either. No empty folder of theirs is left."""
     from dayzero.runtime.own_code.devices import only_meta
 
     with warnings.catch_warnings():
@@ -73,6 +73,7 @@ def quiet(*, own: bool = False) -> Iterator[None]:
             os.environ.pop("HF_HUB_OFFLINE")
             if variable is not None:
                 os.environ["HF_HUB_OFFLINE"] = variable
+            drop_empty_cache()
 
 
 def build(release: Release, *, own: bool = False, towers: bool = False) -> Built:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from dayzero.errors import NotPossible, StageError, UsageError
 from dayzero.progress import SILENT, Progress
 from dayzero.runtime.isolation import Limits
-from dayzero.runtime.library import LIBRARY_ERRORS, drop_empty_cache
+from dayzero.runtime.library import LIBRARY_ERRORS
 from dayzero.schema import ModelSpec, Operation, OpGraph, Release
 
 from . import child, rows, sizes, symbols
@@ -69,7 +69,6 @@ def trace(release: Release, *, batch: int = 1, tokens: int = 64, context: int = 
             operations = _operations(runs, captured, beside, release)
         tree = layers.Tree(model, runs.recorder.signatures)
     calls = tuple(row for run in [*captured, *beside] for row in rows.operators(run, runs.recorder.types, tree.shown))
-    drop_empty_cache()
     return sizes.told(OpGraph(
         parameters=construct.parameters(model),
         phases={run.phase: rows.totals(run, calls) for run in [*captured, *beside]},

@@ -53,11 +53,14 @@ def test_absurd_numbers_of_layers(make, configs, part) -> None:
 
 
 def test_no_folder_is_left_behind(make, configs, tmp_path: Path) -> None:
+    fails = {**configs["dense"], "num_key_value_heads": 4}
     (tmp_path / "release").write_bytes(to_json(make(configs["dense"])))
+    (tmp_path / "fails").write_bytes(to_json(make(fails)))
     (tmp_path / "temporary").mkdir()
     code = ("import sys; from pathlib import Path; from dayzero.schema import Release, from_json;"
             "from dayzero.stages.trace import trace; trace(from_json(Path(sys.argv[1]).read_bytes(), Release))")
     environment = {**os.environ, "TMPDIR": str(tmp_path / "temporary")}
     environment.pop("TORCHINDUCTOR_CACHE_DIR", None)
-    subprocess.run([sys.executable, "-c", code, str(tmp_path / "release")], env=environment, check=True, timeout=120)
-    assert not list((tmp_path / "temporary").iterdir())
+    for name, status in (("release", 0), ("fails", 1)):
+        done = subprocess.run([sys.executable, "-c", code, str(tmp_path / name)], env=environment, capture_output=True)
+        assert done.returncode == status and not list((tmp_path / "temporary").iterdir())
