@@ -9,7 +9,6 @@ import pytest
 
 pytest.importorskip("torch")
 from tests.support.own_code import (
-    CONFIGURATION,
     EXPERTS,
     HEADS,
     HIDDEN,
