@@ -3,9 +3,9 @@
 from . import formula
 from .agreement import Agreement, agree
 from .breaks import Break, Exported, foreseen, try_export
-from .consumption import consumption, ledgers
-from .destinations import coverage
 from .diff import Diff, compare
+from .ledger.consumption import consumption, ledgers
+from .ledger.destinations import coverage
 from .support import Support, operator_support
 from .tracer import trace
 from .views import (

@@ -17,7 +17,7 @@ from dayzero.data.operators import Operators, operators
 from dayzero.runtime.own_code import file_of
 from dayzero.schema import ControlFlow
 
-from .sites import OURS, Site
+from .capture.sites import OURS, Site
 
 TESTED = (ast.If, ast.While, ast.IfExp, ast.Assert)
 MOST = 4

@@ -92,7 +92,7 @@ def traced(data: bytes, progress: Progress) -> OpGraph:
 
 def both_ledgers(data: bytes, progress: Progress) -> Ledgers:
     """In the process, likewise."""
-    from .consumption import ledgers
+    from .ledger.consumption import ledgers
 
     gc.disable()
     progress.update("building the model without weights")

@@ -8,9 +8,9 @@ import torch
 
 from dayzero.schema import LayerKind, ModelSpec, ModuleNode
 
-from .captured import Captured
-from .repeats import PROOF
-from .signatures import Signatures, first_number
+from .capture.captured import Captured
+from .capture.repeats import PROOF
+from .capture.signatures import Signatures, first_number
 
 Structure = tuple[tuple[str, str, tuple[tuple[int, ...], ...]], ...]
 

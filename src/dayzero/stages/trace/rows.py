@@ -8,8 +8,8 @@ from math import inf
 
 from dayzero.schema import OpCall, Phase
 
-from .captured import Call, Captured
-from .expansion import EXPANSION
+from .capture.captured import Call, Captured
+from .capture.expansion import EXPANSION
 
 
 def operators(captured: Captured, types: Mapping[str, str], shown: Callable[[str], str]) -> tuple[OpCall, ...]:

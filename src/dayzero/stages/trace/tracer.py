@@ -14,15 +14,15 @@ from dayzero.runtime.isolation import Limits
 from dayzero.runtime.library import LIBRARY_ERRORS
 from dayzero.schema import ModelSpec, Operation, OpGraph, Release
 
-from . import child, rows, sizes, symbols
-from .captured import Captured
-from .grouping import Grouped, group
-from .step import Step
+from . import child, rows, sizes
+from .capture.captured import Captured
+from .capture.step import Step
+from .grouping import Grouped, group, symbols
 
 if TYPE_CHECKING:
     import torch
 
-    from .runs import Runs
+    from .capture.runs import Runs
 
 
 def trace(release: Release, *, batch: int = 1, tokens: int = 64, context: int = 64,
@@ -55,7 +55,7 @@ def trace(release: Release, *, batch: int = 1, tokens: int = 64, context: int = 
     from dayzero.runtime import stand_ins
 
     from . import branches, construct, layers
-    from .runs import Runs
+    from .capture.runs import Runs
 
     start = time.perf_counter()
     with construct.quiet(own=own):
@@ -84,7 +84,7 @@ def _run(runs: Runs, steps: list[Step], model: ModelSpec, progress: Progress) ->
     there are none, as the others need its cache."""
     from dayzero.runtime.stand_ins import MissingStandIn
 
-    from .sites import raised_at
+    from .capture.sites import raised_at
 
     captured: list[Captured] = []
     for step in steps:
@@ -107,7 +107,7 @@ def _run(runs: Runs, steps: list[Step], model: ModelSpec, progress: Progress) ->
 
 def _beside(model: torch.nn.Module, runs: Runs, captured: list[Captured]) -> list[Captured]:
     """All towers as one run; none where there are none."""
-    from . import towers
+    from .capture import towers
 
     found = towers.run(model, runs, captured)
     return [towers.whole(found)] if found else []

@@ -7,7 +7,7 @@ import sys
 
 from dayzero.data.operators import operators
 from dayzero.stages.trace.branches import merged, spots_in
-from dayzero.stages.trace.sites import Site
+from dayzero.stages.trace.capture.sites import Site
 
 SOURCE = '''\
 import torch

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from dayzero.stages.trace import trace
+from dayzero.stages.trace.capture.signatures import Signatures
 from dayzero.stages.trace.layers import Tree, layer_kinds
-from dayzero.stages.trace.signatures import Signatures
 
 
 def test_layers_that_differ_in_their_mask_only(make, configs) -> None:

@@ -122,7 +122,7 @@ def test_a_model_that_fails_in_prefill_names_operator_and_module(make, configs) 
 
 
 def test_a_decode_that_fails_is_missing_and_prefill_stays(make, configs, monkeypatch) -> None:
-    from dayzero.stages.trace import capture
+    from dayzero.stages.trace.capture import recorder as capture
 
     def broken(model, batch, cache):
         model(input_ids=capture._token_ids(batch, 1), past_key_values=cache)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from dayzero.data.operators import operators
 from dayzero.schema import ModelSpec
-from dayzero.stages.trace.captured import Captured
+from dayzero.stages.trace.capture.captured import Captured
 
 from .axes import Reader
 from .group import Axis, Group, Grouped, Terms

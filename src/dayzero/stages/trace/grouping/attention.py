@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from dayzero.ops import CHUNK, STATE_ITEM
 from dayzero.schema import Attention
-from dayzero.stages.trace.captured import Call, Shapes
-from dayzero.stages.trace.kinds import plain
+from dayzero.stages.trace.capture.captured import Call, Shapes
+from dayzero.stages.trace.capture.kinds import plain
 
 from .group import Axis, Terms, product, value
 from .pointwise import MOVING, NEW, cache

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from dayzero.data.operators import Operators
 from dayzero.schema import Attention, FeedForward, ModelSpec
-from dayzero.stages.trace.captured import Call, Captured
-from dayzero.stages.trace.kinds import plain
+from dayzero.stages.trace.capture.captured import Call, Captured
+from dayzero.stages.trace.capture.kinds import plain
 
 from . import attention, pointwise, products
 from .group import Axis, Group, value

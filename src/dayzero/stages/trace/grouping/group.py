@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from dayzero.stages.trace.captured import Call, Captured
+from dayzero.stages.trace.capture.captured import Call, Captured
 
 Terms = tuple[tuple[int, ...], ...]
 """A length as the sum of products of dimensions, as the shapes show them: ((2, 5), (3,)) is 2 * 5 + 3."""

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
-from dayzero.stages.trace.captured import Call
-from dayzero.stages.trace.kinds import plain
+from dayzero.stages.trace.capture.captured import Call
+from dayzero.stages.trace.capture.kinds import plain
 
 from .group import Axis, product
 

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from dayzero.data.operators import Context, Operators
-from dayzero.stages.trace.captured import Call
+from dayzero.stages.trace.capture.captured import Call
 
 WHOLE = ("experts", "router", "state", "mask")
 """All that runs inside belongs to it: the outermost name counts."""

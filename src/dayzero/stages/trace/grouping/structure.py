@@ -13,8 +13,8 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from dayzero.data.operators import Operators
-from dayzero.stages.trace.captured import Call
-from dayzero.stages.trace.kinds import plain
+from dayzero.stages.trace.capture.captured import Call
+from dayzero.stages.trace.capture.kinds import plain
 
 from .products import read_product
 from .scopes import Scope, Scopes

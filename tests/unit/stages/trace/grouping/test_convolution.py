@@ -7,7 +7,7 @@ import pytest
 from dayzero.data.operators import operators
 from dayzero.ops import OPERATORS
 from dayzero.schema import Attention, Layer, ModelSpec
-from dayzero.stages.trace.captured import Call, Captured
+from dayzero.stages.trace.capture.captured import Call, Captured
 from dayzero.stages.trace.grouping import group
 from dayzero.stages.trace.grouping.group import value
 

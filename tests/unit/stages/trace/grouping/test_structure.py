@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from dayzero.data.operators import operators
 from dayzero.ops import OPERATORS
 from dayzero.schema import Attention, FeedForward, Layer, ModelSpec
-from dayzero.stages.trace.captured import Call, Captured
+from dayzero.stages.trace.capture.captured import Call, Captured
+from dayzero.stages.trace.capture.kinds import Classifier, Place, plain
 from dayzero.stages.trace.grouping import Group, Grouped, group
 from dayzero.stages.trace.grouping.group import value
-from dayzero.stages.trace.kinds import Classifier, Place, plain
 
 Shape = tuple[int, ...]
 LAYER = "model.layers.0"

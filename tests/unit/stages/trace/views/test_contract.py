@@ -57,7 +57,7 @@ def test_contract(graph: OpGraph) -> None:
 
 
 def test_split_missing_is_the_inverse_of_missing() -> None:
-    from dayzero.stages.trace.capture import missing
+    from dayzero.stages.trace.capture.recorder import missing
 
     assert split_missing(missing("decode (a at b: c)", "x/y.py", 3)) == {
         "call": "decode (a at b: c)", "file": "x/y.py", "line": 3}

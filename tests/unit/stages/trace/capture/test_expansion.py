@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from dayzero.stages.trace.captured import Call
-from dayzero.stages.trace.expansion import shares
-from dayzero.stages.trace.step import Step
+from dayzero.stages.trace.capture.captured import Call
+from dayzero.stages.trace.capture.expansion import shares
+from dayzero.stages.trace.capture.step import Step
 
 DECODE = Step("decode", 2, 1, 9)
 

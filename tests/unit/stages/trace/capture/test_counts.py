@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from dayzero.data.operators import operators
-from dayzero.stages.trace.counts import flops, moved, touched
+from dayzero.stages.trace.capture.counts import flops, moved, touched
 
 aten = torch.ops.aten
 

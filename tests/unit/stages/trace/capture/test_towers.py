@@ -12,7 +12,7 @@ pytest.importorskip("transformers")
 from dayzero.data.tower_inputs import tower_inputs
 from dayzero.schema import OpGraph
 from dayzero.stages.trace import to_contract, trace
-from dayzero.stages.trace.towers import _numbers
+from dayzero.stages.trace.capture.towers import _numbers
 
 TEXT: dict[str, Any] = {
     "model_type": "llama", "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 2, "num_attention_heads": 6,

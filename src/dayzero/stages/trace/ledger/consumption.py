@@ -21,15 +21,15 @@ from dayzero.runtime.isolation import Limits
 from dayzero.schema import Release
 from dayzero.schema.consumption import Consumption
 from dayzero.schema.coverage import Coverage
+from dayzero.stages.trace import child
+from dayzero.stages.trace.capture.step import Step
 
-from . import child
 from .destinations import destinations, need_libraries
-from .step import Step
 
 if TYPE_CHECKING:
     import torch
 
-    from .construct import Built
+    from dayzero.stages.trace.construct import Built
 
 TOKENS = 8
 """Tokens of the prefill."""
@@ -66,7 +66,7 @@ def ledgers(release: Release, *, trust: Limits | None = None, own: bool = False,
 
 
 def _consumed(release: Release, own: bool) -> tuple[Consumption, Built]:
-    from . import construct
+    from dayzero.stages.trace import construct
 
     with construct.quiet(own=own), recording(Path(release.root) if own and release.root else None) as reads:
         built = construct.build(release, own=own)
@@ -115,8 +115,7 @@ def _forward(release: Release, model: torch.nn.Module) -> str:
     """Run a prefill; why it failed, or nothing."""
     from dayzero.runtime import stand_ins
     from dayzero.runtime.library import LIBRARY_ERRORS, cause
-
-    from .runs import Runs
+    from dayzero.stages.trace.capture.runs import Runs
 
     with stand_ins.fallbacks(model):
         try:

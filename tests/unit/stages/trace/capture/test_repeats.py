@@ -11,11 +11,11 @@ import torch
 from dayzero.data.operators import operators
 from dayzero.schema import FeedForward
 from dayzero.stages.trace import rows
-from dayzero.stages.trace.capture import Recorder
-from dayzero.stages.trace.captured import Captured
+from dayzero.stages.trace.capture.captured import Captured
+from dayzero.stages.trace.capture.recorder import Recorder
+from dayzero.stages.trace.capture.runs import Runs
+from dayzero.stages.trace.capture.step import Step
 from dayzero.stages.trace.construct import quiet
-from dayzero.stages.trace.runs import Runs
-from dayzero.stages.trace.step import Step
 
 SMALL: dict[str, Any] = {
     "hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 120,

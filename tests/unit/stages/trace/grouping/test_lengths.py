@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dayzero.expression import evaluate
-from dayzero.stages.trace.lengths import BOTH, PREFILL, Sample, Seen, added, find, multiplied, solve, text
+from dayzero.stages.trace.grouping.lengths import BOTH, PREFILL, Sample, Seen, added, find, multiplied, solve, text
 
 Rule = Callable[[int, int, int], int]
 GRID = [(2, 5, 0), (2, 7, 0), (3, 5, 0), (3, 7, 0)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dayzero.stages.trace.captured import Call, Captured
+from dayzero.stages.trace.capture.captured import Call, Captured
 from dayzero.stages.trace.rows import operators, totals
 
 REPEATS = {"m.layers.1": ("m.layers.2", "m.layers.3"), "m.layers.1.mlp": ("m.layers.5.mlp",),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dayzero.data.operators import operators
-from dayzero.stages.trace.kinds import Classifier, Place, plain
+from dayzero.stages.trace.capture.kinds import Classifier, Place, plain
 
 TYPES = {
     "": "XForCausalLM", "m": "XModel", "m.layers": "ModuleList", "m.layers.0": "XLayer",

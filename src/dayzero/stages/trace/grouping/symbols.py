@@ -14,11 +14,10 @@ from typing import NamedTuple
 from dayzero.ops import CHUNK, OPERATORS
 from dayzero.schema import ModelSpec, Operation
 from dayzero.schema.graph import PhaseName
+from dayzero.stages.trace.capture.captured import Captured
 
-from . import lengths
-from .captured import Captured
-from .grouping import Axis, Group, Grouped
-from .grouping.group import Terms, value
+from . import Axis, Group, Grouped, lengths
+from .group import Terms, value
 
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
 _LEAST, _BATCHES = (5, 7), (2, 3)

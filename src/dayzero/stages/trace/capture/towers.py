@@ -19,8 +19,8 @@ from dayzero.runtime.library import LIBRARY_ERRORS, cause
 from dayzero.runtime.stand_ins import MissingStandIn
 from dayzero.schema.graph import PhaseName
 
-from .capture import missing
 from .captured import Captured
+from .recorder import missing
 from .runs import Runs
 from .sites import raised_at
 from .step import Step

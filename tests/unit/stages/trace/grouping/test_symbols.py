@@ -17,9 +17,10 @@ from dayzero.data.operators import operators as operator_table  # noqa: E402
 from dayzero.ops import cost  # noqa: E402
 from dayzero.schema import ModelSpec, Operation, TensorTable  # noqa: E402
 from dayzero.stages.read.spec import model_spec  # noqa: E402
-from dayzero.stages.trace import capture, construct, symbols  # noqa: E402
-from dayzero.stages.trace.grouping import Grouped, group  # noqa: E402
-from dayzero.stages.trace.step import Step  # noqa: E402
+from dayzero.stages.trace import construct  # noqa: E402
+from dayzero.stages.trace.capture import recorder as capture  # noqa: E402
+from dayzero.stages.trace.capture.step import Step  # noqa: E402
+from dayzero.stages.trace.grouping import Grouped, group, symbols  # noqa: E402
 
 SMALL: dict[str, Any] = {
     "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from math import prod
 
-from .captured import Call
+from .capture.captured import Call
+from .capture.kinds import plain
+from .capture.step import Step
 from .grouping.axes import ITEM
 from .grouping.products import BIAS_FIRST
-from .kinds import plain
-from .step import Step
 
 EXPANSION = "expansion"
 """Kind of the share of tokens in the cache."""

@@ -12,9 +12,9 @@ import torch
 from dayzero.data.operators import operators
 from dayzero.schema import OpCall
 from dayzero.stages.trace import rows
-from dayzero.stages.trace.capture import Recorder, cache_of, decode, prefill
-from dayzero.stages.trace.captured import Captured
-from dayzero.stages.trace.step import Step
+from dayzero.stages.trace.capture.captured import Captured
+from dayzero.stages.trace.capture.recorder import Recorder, cache_of, decode, prefill
+from dayzero.stages.trace.capture.step import Step
 
 
 class Routed(torch.nn.Module):

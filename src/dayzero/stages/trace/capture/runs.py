@@ -24,7 +24,7 @@ from dayzero.runtime.stand_ins import MissingStandIn
 from dayzero.schema import ModelSpec
 from dayzero.schema.graph import StandIn
 
-from . import capture
+from . import recorder as capture
 from .captured import Captured
 from .repeats import InconsistentError
 from .sites import Site

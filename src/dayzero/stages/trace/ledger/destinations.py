@@ -22,7 +22,7 @@ from dayzero.schema.coverage import Coverage, Destination, Doubled, Misshapen, U
 if TYPE_CHECKING:
     import torch
 
-    from .construct import Built
+    from dayzero.stages.trace.construct import Built
 
 Shape = tuple[int, ...]
 COMPANIONS = {"scale": "quantisation: goes with its weight", "global_scale": "quantisation: goes with its weight",
@@ -81,7 +81,7 @@ def coverage(release: Release) -> Coverage:
     need_libraries()
     if not release.tensors.count:
         raise NotPossible(f"{release.name} has no tensors", "give a release with its shards, or their headers")
-    from . import construct
+    from dayzero.stages.trace import construct
 
     with construct.quiet():
         built = construct.build(release)
@@ -97,7 +97,7 @@ def need_libraries() -> None:
 
 def destinations(release: Release, built: Built) -> Coverage:
     """The same for a model that has been built."""
-    from . import construct
+    from dayzero.stages.trace import construct
 
     with construct.quiet():
         names = _names(built.model)

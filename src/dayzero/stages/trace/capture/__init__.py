@@ -1,0 +1,1 @@
+"""Runs a model without values and writes down what it runs."""
