@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 from dayzero.schema.graph import PhaseName
 
+ITEM = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2, "i64": 8, "i32": 4, "i16": 2, "i8": 1, "u8": 1, "bool": 1}
+"""Bytes of a value, by the short name of its dtype."""
 Shapes = tuple[tuple[int, ...], ...]
 
 

@@ -6,11 +6,9 @@ from __future__ import annotations
 
 from math import prod
 
-from .capture.captured import Call
-from .capture.kinds import plain
-from .capture.step import Step
-from .grouping.axes import ITEM
-from .grouping.products import BIAS_FIRST
+from .captured import ITEM, Call
+from .kinds import BIAS_FIRST, plain
+from .step import Step
 
 EXPANSION = "expansion"
 """Kind of the share of tokens in the cache."""

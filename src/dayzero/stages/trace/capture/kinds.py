@@ -8,6 +8,9 @@ from typing import NamedTuple
 
 from dayzero.data.operators import Context, Operators
 
+BIAS_FIRST = ("aten.addmm", "aten.addmv", "aten.baddbmm")
+"""Operators whose first tensor is added to the product."""
+
 
 class Place(NamedTuple):
     """Where an operator runs."""

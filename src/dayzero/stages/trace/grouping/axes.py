@@ -9,15 +9,13 @@ from typing import NamedTuple
 
 from dayzero.data.operators import Operators
 from dayzero.schema import Attention, FeedForward, ModelSpec
-from dayzero.stages.trace.capture.captured import Call, Captured
+from dayzero.stages.trace.capture.captured import ITEM, Call, Captured
 from dayzero.stages.trace.capture.kinds import plain
 
 from . import attention, pointwise, products
 from .group import Axis, Group, value
 from .structure import Key
 
-ITEM = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2, "i64": 8, "i32": 4, "i16": 2, "i8": 1, "u8": 1, "bool": 1}
-"""Bytes of a value, by the short name of its dtype."""
 Read = tuple[str, str, dict[str, Axis]]
 """Operator, variant, axes."""
 

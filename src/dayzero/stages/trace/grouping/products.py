@@ -7,7 +7,7 @@ from math import ceil, prod
 from typing import TYPE_CHECKING, NamedTuple
 
 from dayzero.stages.trace.capture.captured import Call
-from dayzero.stages.trace.capture.kinds import plain
+from dayzero.stages.trace.capture.kinds import BIAS_FIRST, plain
 
 from .group import Axis, product
 
@@ -16,10 +16,6 @@ if TYPE_CHECKING:
 
 TRANSPOSED = ("aten.linear",)
 """Operators whose second tensor is [outer, inner]."""
-BIAS_FIRST = ("aten.addmm", "aten.addmv", "aten.baddbmm")
-"""Operators whose first tensor is added to the product."""
-
-
 WEIGHTS = {"dayzero.convolution_update": 2}
 """Which tensor of a convolution is its weight, where that is not the second."""
 
