@@ -16,6 +16,8 @@ LIBRARY_ERRORS = (
     NameError, StrictDataclassError,
 )  # fmt: skip
 """What the library raises on input that it was not written for. Errors of the system are not among them."""
+PACKAGE = "transformers_modules"
+"""Package in which libraries put the code of a release, and look whether a class is from there."""
 AUTO_CLASSES = ("AutoModelForCausalLM", "AutoModelForImageTextToText")
 """What is tried, in this order: a text model, then one with towers whose text part is used."""
 WHOLE_CLASSES = ("AutoModelForImageTextToText", "AutoModelForMultimodalLM")
@@ -53,3 +55,9 @@ def auto_class(config_class: type, *, towers: bool = False) -> Any:
     names = (*WHOLE_CLASSES, *AUTO_CLASSES) if towers else AUTO_CLASSES
     classes = (getattr(transformers, name, None) for name in names)
     return next((each for each in classes if each is not None and config_class in each._model_mapping), None)
+
+
+def file_of(module: str) -> str:
+    """File of a module as it is told: below its package, or in the release for one of a release's own."""
+    parts = module.split(".")
+    return f"{'/'.join(parts[2:] if parts[0] == PACKAGE and len(parts) > 2 else parts)}.py"

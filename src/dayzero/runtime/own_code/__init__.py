@@ -4,7 +4,7 @@
     load(release)      imports them; only ever called in a confined process
 """
 
-from .entries import Entries, entries, file_of, foreign, mistakable, named
+from .entries import Entries, entries, foreign, mistakable, named
 from .importing import Loaded, load, place
 
-__all__ = ["Entries", "Loaded", "entries", "file_of", "foreign", "load", "mistakable", "named", "place"]
+__all__ = ["Entries", "Loaded", "entries", "foreign", "load", "mistakable", "named", "place"]

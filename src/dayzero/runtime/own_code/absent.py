@@ -20,10 +20,10 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
+from dayzero.runtime.library import file_of
 from dayzero.runtime.stand_ins.recording import MissingStandIn
 
 from . import rewriting
-from .entries import file_of
 
 _GUARDS = ("ImportError", "ModuleNotFoundError", "Exception", "BaseException")
 

@@ -15,10 +15,6 @@ MODELS = ("AutoModelForCausalLM", "AutoModelForImageTextToText", "AutoModelForVi
 """Keys of an auto_map that name a whole model, the one for generating text first."""
 
 
-PACKAGE = "transformers_modules"
-"""Where libraries put such code, and look whether a class is from there."""
-
-
 class Entries(NamedTuple):
     """Classes as `module.Class`, modules being files at the top of the release; empty: it names none."""
 
@@ -69,12 +65,6 @@ def named(release: Release) -> str:
     """The class that the auto_map names for a whole model, as it is stated there; empty: none."""
     stated = (_table(release).get(key) for key in MODELS)
     return next((printable(str(value)) for value in stated if value), "")
-
-
-def file_of(module: str) -> str:
-    """File of a module as it is told: below its package, or in the release for one of a release's own."""
-    parts = module.split(".")
-    return f"{'/'.join(parts[2:] if parts[0] == PACKAGE and len(parts) > 2 else parts)}.py"
 
 
 def _local(value: object) -> str:

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 
 from dayzero.errors import NotPossible
 from dayzero.runtime import stand_ins
-from dayzero.runtime.library import LIBRARY_ERRORS, cause
+from dayzero.runtime.library import LIBRARY_ERRORS, PACKAGE, cause
 from dayzero.schema import Release
 
 from . import absent
 from .adapting import adapt
-from .entries import PACKAGE, Entries
+from .entries import Entries
 from .supplying import supply
 
 

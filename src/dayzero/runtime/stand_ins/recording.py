@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
+from dayzero.runtime.library import file_of
 from dayzero.schema.graph import StandIn
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -32,8 +33,6 @@ def missing(call: str) -> MissingStandIn:
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(__package__ or "-"):
         frame = frame.f_back
-    from dayzero.runtime.own_code import file_of  # which imports this package
-
     return MissingStandIn(call, file_of(frame.f_globals.get("__name__", "?")), frame.f_lineno)
 
 

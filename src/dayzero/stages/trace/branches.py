@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dayzero.data.operators import Operators, operators
-from dayzero.runtime.own_code import file_of
+from dayzero.runtime.library import file_of
 from dayzero.schema import ControlFlow
 
 from .capture.sites import OURS, Site

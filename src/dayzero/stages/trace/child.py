@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from pathlib import Path
 from typing import TypeVar
 
@@ -12,7 +11,7 @@ from dayzero.errors import ReleaseError
 from dayzero.progress import SILENT, Progress
 from dayzero.runtime import own_code
 from dayzero.runtime.isolation import Confinement, Limits, isolated
-from dayzero.schema import Noun, OpGraph, Release, from_json
+from dayzero.schema import Noun, OpGraph, Release
 from dayzero.schema.consumption import Consumption
 from dayzero.schema.coverage import Coverage
 
@@ -76,25 +75,5 @@ def _confined(name: str, request: object, answer: type[T], release: Release, lim
     root = Path(release.root) if release.root else None
     code = [file.name for file in release.files if file.name.endswith(".py")]
     readable = [root, *((root / name).resolve() for name in code)] if root else []  # a cache of a hub consists of links
-    return isolated(f"{__name__}:{name}", request, answer, whose=f"the code of {release.name}", limits=limits,
+    return isolated(f"{__package__}.inside:{name}", request, answer, whose=f"the code of {release.name}", limits=limits,
                     readable=readable, python=python, progress=progress)
-
-
-def traced(data: bytes, progress: Progress) -> OpGraph:
-    """In the process, which is short: its hundreds of thousands of modules are not looked through for garbage."""
-    from .tracer import trace
-
-    gc.disable()
-    request = from_json(data, TraceRequest)
-    return trace(request.release, batch=request.batch, tokens=request.tokens, context=request.context,
-                 towers=request.towers, own=request.own, progress=progress)
-
-
-def both_ledgers(data: bytes, progress: Progress) -> Ledgers:
-    """In the process, likewise."""
-    from .ledger.consumption import ledgers
-
-    gc.disable()
-    progress.update("building the model without weights")
-    consumption, coverage = ledgers(from_json(data, Release), own=True)
-    return Ledgers(consumption=consumption, coverage=coverage)

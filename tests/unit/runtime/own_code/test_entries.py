@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from dayzero.runtime.own_code import Entries, entries, file_of, foreign, mistakable
+from dayzero.runtime.library import file_of
+from dayzero.runtime.own_code import Entries, entries, foreign, mistakable
 
 
 def release(root: Any, auto_map: Any, hub: str = "") -> Any:

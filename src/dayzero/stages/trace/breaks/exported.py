@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dayzero.errors import NotPossible
 from dayzero.graphs import layer_list
 from dayzero.progress import SILENT, Progress
-from dayzero.runtime.own_code import file_of
+from dayzero.runtime.library import file_of
 from dayzero.schema import Noun, OpGraph, Release, from_json
 
 if TYPE_CHECKING:

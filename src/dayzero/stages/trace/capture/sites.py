@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import NamedTuple
 
-from dayzero.runtime.own_code import file_of
+from dayzero.runtime.library import file_of
 
 OURS = ("torch", __name__.partition(".")[0])
 """Packages whose frames say nothing about the model."""

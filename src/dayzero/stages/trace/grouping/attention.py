@@ -6,19 +6,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING
 
 from dayzero.ops import CHUNK, STATE_ITEM
 from dayzero.schema import Attention
 from dayzero.stages.trace.capture.captured import Call, Shapes
 from dayzero.stages.trace.capture.kinds import plain
 
+from .around import Around, Read
 from .group import Axis, Terms, product, value
 from .pointwise import MOVING, NEW, cache
 from .products import read_product
-
-if TYPE_CHECKING:
-    from .axes import Around, Read
 
 OWN = "dayzero."
 """Operators of this project hold heads behind tokens, [sequences, tokens, heads, width]; others before them."""
@@ -35,7 +32,7 @@ def softmax(work: Sequence[Call], bases: Sequence[str], around: Around) -> Read 
     kind = spec.kind if spec and spec.kind != "linear" else "full"
     if spec and kind != "latent" and heads == spec.heads and spec.kv_heads < kv_heads:
         kv_heads = spec.kv_heads
-    context = around.context if around.in_layer else keys - tokens
+    context = around.context if around.in_layer else max(0, keys - tokens)
     axes: dict[str, Axis] = {
         "sequences": product(sequences), "tokens": product(tokens), "context": product(context), "keys": product(keys),
         "heads": product(heads), "kv_heads": product(kv_heads), "head_dim": product(head_dim),

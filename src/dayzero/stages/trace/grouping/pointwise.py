@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING
 
 from dayzero.stages.trace.capture.captured import Call
 from dayzero.stages.trace.capture.kinds import plain
 
+from .around import Around, Read
 from .group import Axis, product
-
-if TYPE_CHECKING:
-    from .axes import Around, Read
 
 REDUCTIONS = ("aten.mean", "aten.sum", "aten.var", "aten.var_mean", "aten.linalg_vector_norm")
 """Operators that take a norm's statistics, when it is written out."""

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import ceil, prod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from dayzero.stages.trace.capture.captured import Call
 from dayzero.stages.trace.capture.kinds import BIAS_FIRST, plain
 
+from .around import Around, Read
 from .group import Axis, product
-
-if TYPE_CHECKING:
-    from .axes import Around, Read
 
 TRANSPOSED = ("aten.linear",)
 """Operators whose second tensor is [outer, inner]."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dayzero.data.operators import operators
@@ -196,7 +196,12 @@ CALLS = st.builds(
     st.sampled_from(["bf16", "f32", "i64", "bool", ""]), st.integers(0, 9))  # fmt: skip
 
 
+FEWER_KEYS = Call("aten._efficient_attention_forward", "", 0, (), "attention", ((1, 2, 1), (0, 0, 0)), (), "bf16", 0, 1)
+"""Attention outside of a decoder layer over fewer keys than queries."""
+
+
 @settings(max_examples=150, deadline=None)
+@example([FEWER_KEYS], "full")
 @given(st.lists(CALLS, max_size=8), st.sampled_from(["full", "sliding", "latent", "linear"]))
 def test_whatever_runs_ends_in_one_operation_with_all_axes(calls: list[Call], kind: str) -> None:
     run = Run()
