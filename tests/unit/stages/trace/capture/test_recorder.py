@@ -68,7 +68,7 @@ def test_values_are_assumed_and_the_places_are_told() -> None:
     ops = [call.op for call in captured.calls]
     assert ops.count("aten.mul") == 0 and "aten.add" in ops
     assert all(site.line > 0 and not site.file.startswith("/") for site in found)
-    assert {site.file.rpartition("/")[2] for site in found} == {"test_capture.py"}
+    assert {site.file.rpartition("/")[2] for site in found} == {"test_recorder.py"}
 
 
 def test_without_experts_all_elements_are_hits() -> None:
@@ -145,7 +145,7 @@ def test_an_operator_without_a_shape_rule_is_missing_and_the_trace_goes_on(libra
     recorder, captured, out = recorded(Model(), torch.empty(6, 4, device="meta"))
     assert out.shape == (3, 4) and out.device.type == "meta"
     [entry] = recorder.missing()
-    assert entry.startswith("dayzero_test.halve (no shape rule") and "test_capture.py:" in entry
+    assert entry.startswith("dayzero_test.halve (no shape rule") and "test_recorder.py:" in entry
     assert [call.kind for call in captured.calls if call.op == "dayzero_test.halve"] == ["other"]
 
 
