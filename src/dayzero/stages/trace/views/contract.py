@@ -12,6 +12,7 @@ from dayzero.graphs import Spot, balance, phases, spots
 from dayzero.graphs.roofline import By
 from dayzero.schema import Device, OpCall, OpGraph, Phase
 from dayzero.schema.graph import Operation
+from dayzero.stages.trace.capture.expansion import EXPANSION
 
 _PLAIN = ("parameters", "seconds", "source", "modules", "control_flow", "layer_kinds", "operations", "stand_ins",
           "supplied", "isolation")
@@ -41,7 +42,8 @@ def _phase(graph: OpGraph, phase: Phase) -> dict[str, Any]:
 
 def _row(operation: Operation) -> OpCall:
     """An operation that follows from its definition, in the form of a call."""
-    return OpCall(op=operation.op, module=operation.module, module_type="", kind=operation.op, count=operation.count,
+    kind = operation.variant if operation.variant == EXPANSION else operation.op  # as calls have it
+    return OpCall(op=operation.op, module=operation.module, module_type="", kind=kind, count=operation.count,
                   inputs=(), outputs=(), dtype=operation.dtype, flops=operation.flops, bytes=operation.bytes,
                   phase=operation.phase)
 

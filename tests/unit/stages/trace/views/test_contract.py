@@ -79,6 +79,13 @@ def test_a_graph_comes_back_from_its_contract(made: OpGraph) -> None:
     assert from_contract(msgspec.json.decode(msgspec.json.encode(to_contract(made)))) == made
 
 
+def test_what_is_expanded_again_is_no_linear_where_no_code_ran_either() -> None:
+    made = formula_graph()
+    first = msgspec.structs.replace(made.operations[0], op="linear", variant="expansion")
+    rows = to_contract(msgspec.structs.replace(made, operations=(first,)))["operators"]
+    assert [row["kind"] for row in rows] == ["expansion"]
+
+
 def test_other_json_is_no_trace() -> None:
     with pytest.raises(UsageError, match="holds no trace"):
         from_contract({"missing": [], "phases": {}})
