@@ -13,7 +13,7 @@ demo: $(VENV)/.demo $(MODEL)/config.json
 	$(BIN)/dayzero adapt examples/cards/kimi-k3.toml --target examples/targets/h200-2x8.toml
 
 test: $(VENV)/.dev $(MODEL)/config.json
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadfile
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
