@@ -17,10 +17,11 @@ from dayzero.errors import UsageError
 from dayzero.ops import cost
 from dayzero.schema import LayerKind, ModelSpec, ModuleNode, OpGraph, Phase
 from dayzero.schema.graph import Operation, PhaseName
+from dayzero.stages.trace.capture.expansion import EXPANSION
 
 from .between import between
 from .mixing import mixing
-from .parts import EXPANSION, Part, weights_of
+from .parts import Part, weights_of
 from .products import experts, products
 
 NO_CODE = "what only the model's code shows, as none ran"

@@ -16,8 +16,6 @@ ROWS = "batch * tokens"
 """New tokens of all sequences."""
 KEYS = "context + tokens"
 """Tokens of one sequence that a query may see at most."""
-EXPANSION = "expansion"
-"""Variant of a linear that is computed again for the tokens in the cache."""
 ROUTER_ITEM = 4
 """Bytes of a router's score: fp32, so that close ones are told apart."""
 INDEX_ITEM = 4

@@ -11,8 +11,9 @@ from dayzero.placement import operators
 from dayzero.placement.memory import value_bytes
 from dayzero.placement.split import is_expert
 from dayzero.schema import Attention, ModelSpec
+from dayzero.stages.trace.capture.expansion import EXPANSION
 
-from .parts import EXPANSION, ROUTER_ITEM, ROWS, Axes, Part, Weight, attention_of, for_all_rows, sides_of
+from .parts import ROUTER_ITEM, ROWS, Axes, Part, Weight, attention_of, for_all_rows, sides_of
 
 
 def products(model: ModelSpec, weights: list[Weight]) -> Iterator[Part]:
