@@ -13,14 +13,16 @@ import tomli_w
 
 from dayzero.data.devices import FP8_DIALECTS, LOCAL, device
 from dayzero.data.engines import resolve_engine
+from dayzero.data.precisions import precision, precision_names
 from dayzero.errors import LayoutError, ReleaseError, TargetError, did_you_mean
-from dayzero.schema import Cluster, Device, Engine, Layout, Link, Target, TargetRequest, Workload
+from dayzero.schema import Cluster, Device, Engine, Layout, Limits, Link, Target, TargetRequest, Workload
 from dayzero.schema.store import write_atomic
 from dayzero.schema.target import (
     ClusterRequest,
     DeviceRequest,
     EngineRequest,
     LayoutRequest,
+    LimitsRequest,
     LinkRequest,
     ReleaseRequest,
     Waiver,
@@ -31,7 +33,8 @@ from dayzero.stages.read.folder import read_bounded
 DEFAULT_WORKLOAD = "default (docs/numbers.md)"
 _EXAMPLES = "the files in examples/targets show what a target looks like"
 _A_WAIVER = "a waiver has rule, reason and expires (a date like 2026-12-31), and may have subject"
-_ZERO_IS_FINE = ("process_bytes", "latency", "op_overhead", "links.devices", "network.devices")
+_ZERO_IS_FINE = ("process_bytes", "latency", "op_overhead", "links.devices", "network.devices",
+                 "prefix_hit", "draft_tokens")
 _MOST = 2**50
 """Larger numbers than this are typing errors: it is a petabyte, or a quadrillion tokens."""
 _MOST_DEVICES = 2**20
@@ -42,7 +45,8 @@ _FILE_LIMIT = 2**20
 _TABLES: dict[str, type[msgspec.Struct]] = {
     "": TargetRequest, "release": ReleaseRequest, "cluster": ClusterRequest, "cluster.device": DeviceRequest,
     "cluster.device.links": LinkRequest, "cluster.network": LinkRequest, "engine": EngineRequest,
-    "layout": LayoutRequest, "workload": WorkloadRequest, "waivers": Waiver,
+    "layout": LayoutRequest, "workload": WorkloadRequest, "limits": LimitsRequest,
+    "waivers": Waiver,
 }
 _UNKNOWN = re.compile(r"Object contains unknown field `(?P<key>.*?)`(?: - at `\$\.?(?P<path>.*?)`)?$")
 _PLACE = re.compile(r"(?P<what>.*?) - at `\$\.?(?P<path>.*?)`$")
@@ -54,16 +58,10 @@ def resolve_target(path: Path, *, measured: Callable[[int], Device] | None = Non
     Raises TargetError for anything wrong in the file, LayoutError for a layout that does not fit the cluster.
     """
     request = check_target(path)
-    workload = request.workload or WorkloadRequest()
     return Target(
         name=path.stem, cluster=_cluster(path, request.cluster, measured),
         engine=resolve_engine(request.engine, path.parent),
-        workload=Workload(
-            kind=workload.kind, input_tokens=workload.input_tokens, output_tokens=workload.output_tokens,
-            concurrency=workload.concurrency, max_batched_tokens=workload.max_batched_tokens,
-            global_batch=workload.global_batch or 0, scheme=workload.scheme,
-            total_tokens=workload.total_tokens or 0,
-            source="target file" if request.workload else DEFAULT_WORKLOAD),
+        workload=_workload(request.workload), limits=Limits(**msgspec.structs.asdict(request.limits)),
         layouts=_layouts(request), partial=request.release.partial, waivers=_waivers(path, request.waivers))
 
 
@@ -71,12 +69,38 @@ def check_target(path: Path) -> TargetRequest:
     """What a file asks for, once everything is right that can be told without measuring. Raises as resolve_target."""
     request = _parse(path)
     _stated(path, request.cluster)
-    if request.workload and request.workload.kind == "train" and not request.workload.global_batch:
-        raise TargetError(f"{path}: the batch of a training step is not stated", "add global_batch to [workload]")
+    _check_workload(path, request.workload or WorkloadRequest())
     resolve_engine(request.engine, path.parent)
     _layouts(request)
     _waivers(path, request.waivers)
     return request
+
+
+def _check_workload(path: Path, workload: WorkloadRequest) -> None:
+    if workload.kind == "train" and not workload.global_batch:
+        raise TargetError(f"{path}: the batch of a training step is not stated", "add global_batch to [workload]")
+    if workload.prefix_hit >= 1:
+        raise TargetError(f"{path}: workload.prefix_hit = {workload.prefix_hit:g} leaves nothing to compute",
+                          "it is a share of the prompt's tokens: give a value from 0 to below 1")
+    drafts, accepted = workload.draft_tokens, workload.acceptance_length
+    if drafts and accepted is None:
+        raise TargetError(f"{path}: draft_tokens = {drafts} without the tokens that a pass gives",
+                          "add acceptance_length to [workload]: the mean that your engine reports, at least 1")
+    if accepted is not None and not 1 <= accepted <= drafts + 1:
+        raise TargetError(f"{path}: workload.acceptance_length = {accepted:g}, but a pass of {drafts} proposed tokens "
+                          f"gives 1 to {drafts + 1}", "set draft_tokens and acceptance_length to what the engine does")
+    for name in workload.precisions:
+        if precision(name) is None:
+            raise TargetError(f"{path}: unknown precision {name!r} in [workload]",
+                              f"{did_you_mean(name, precision_names())}known: {', '.join(precision_names())}")
+
+
+def _workload(request: WorkloadRequest | None) -> Workload:
+    """The workload, every default filled in."""
+    stated = {name: value for name, value in msgspec.structs.asdict(request or WorkloadRequest()).items()
+              if value is not None}
+    stated["precisions"] = tuple(stated["precisions"])
+    return Workload(**stated, source="target file" if request else DEFAULT_WORKLOAD)
 
 
 def local_target(layouts: Sequence[Layout], folder: Path) -> Path:

@@ -190,3 +190,43 @@ def test_an_engine_of_the_users_own_lies_beside_the_target(tmp_path: Path) -> No
     path.write_text('[cluster]\ndevice = "h200"\n[engine]\nname = "./yours.toml"\n')
     with pytest.raises(TargetError, match=r"yours\.toml is no file"):
         read_engine(path)
+
+
+def test_serving_workload_and_limits(resolve) -> None:
+    plain = resolve(H200)
+    assert (plain.workload.arrival_rate, plain.workload.prefix_hit, plain.workload.draft_tokens) == (0.0, 0.0, 0)
+    assert (plain.workload.acceptance_length, plain.workload.precisions) == (1.0, ())
+    assert (plain.limits.ttft_s, plain.limits.tpot_s, plain.limits.devices) == (None, None, None)
+    made = resolve(H200 + """
+        [workload]
+        input_tokens = 1000
+        arrival_rate = 2.5
+        prefix_hit = 0.75
+        draft_tokens = 3
+        acceptance_length = 2.4
+        precisions = ["bf16", "fp8"]
+        [limits]
+        ttft_s = 2
+        tpot_s = 0.03
+        devices = 16
+    """)
+    workload = made.workload
+    assert (workload.arrival_rate, workload.shared_tokens, workload.computed_tokens) == (2.5, 750, 250)
+    assert (workload.draft_tokens, workload.acceptance_length, workload.precisions) == (3, 2.4, ("bf16", "fp8"))
+    assert (made.limits.ttft_s, made.limits.tpot_s, made.limits.devices) == (2, 0.03, 16)
+
+
+@pytest.mark.parametrize(("wrong", "what"), [
+    ("[workload]\nprefix_hit = 1.0", "leaves nothing to compute"),
+    ("[workload]\nprefix_hit = -0.1", "not a sensible number"),
+    ("[workload]\narrival_rate = 0", "arrival_rate = 0"),
+    ("[workload]\ndraft_tokens = 3", "without the tokens that a pass gives"),
+    ("[workload]\nacceptance_length = 2.0", "gives 1 to 1"),
+    ("[workload]\ndraft_tokens = 1\nacceptance_length = 0.5", "gives 1 to 2"),
+    ("[workload]\nprecisions = ['fp9']", "unknown precision"),
+    ("[limits]\ntpot_s = 0", "tpot_s = 0"),
+    ("[limits]\nttft = 1", "unknown key"),
+])
+def test_serving_workload_mistakes(resolve, wrong: str, what: str) -> None:
+    with pytest.raises(TargetError, match=what):
+        resolve(H200 + wrong + "\n")

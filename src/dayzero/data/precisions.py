@@ -64,6 +64,11 @@ def precision(text: str) -> Precision | None:
     return next((one for one in _file().precisions if any(word in words for word in one.words)), None)
 
 
+def precision_names() -> list[str]:
+    """All words that name a precision."""
+    return [word for one in _file().precisions for word in one.words]
+
+
 def variant(name: str) -> Variant | None:
     """The published checkpoint of that name, without its organisation and any first word that names the maker."""
     known = {one.name: one for one in _file().variants}

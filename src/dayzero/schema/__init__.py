@@ -12,14 +12,13 @@ from .release import FileEntry, Release, TensorGroup, TensorTable
 from .results import Results, StageResult
 from .target import Engine, Target, TargetRequest
 from .verdict import Check, Divergence, LayerError, Verdict
-from .workload import Workload
+from .workload import Limits, Workload
 
 __all__ = [
     "SCHEMA_VERSION", "Attention", "Bundle", "Candidate", "Check", "Cluster", "Column", "ControlFlow", "Device",
     "Divergence", "Engine", "Estimate", "FeedForward", "FileEntry", "Finding", "Findings", "Layer", "LayerError",
-    "LayerKind", "Layout", "LayoutRun", "Link", "ModelSpec", "ModuleNode", "Noun", "OpCall", "OpGraph", "Operation",
-    "Output",
-    "Phase", "Plan", "RankRecord", "Rejected", "Release", "Request", "Results", "Rope", "RunRecord",
+    "LayerKind", "Layout", "LayoutRun", "Limits", "Link", "ModelSpec", "ModuleNode", "Noun", "OpCall", "OpGraph",
+    "Operation", "Output", "Phase", "Plan", "RankRecord", "Rejected", "Release", "Request", "Results", "Rope", "RunRecord",
     "StageResult", "StandIn", "Target", "TargetRequest",
     "TensorGroup", "TensorTable", "Trained", "Verdict", "Waived", "WeightFamily", "Workload", "digest", "from_json",
     "to_json",

@@ -10,7 +10,7 @@ import msgspec
 from .base import Noun, Request
 from .hardware import Cluster
 from .plan import Layout
-from .workload import Workload
+from .workload import Limits, Workload
 
 
 class ReleaseRequest(Request, frozen=True, kw_only=True):
@@ -222,6 +222,27 @@ class WorkloadRequest(Request, frozen=True, kw_only=True):
     """Precision of the matrix products in training, such as fp8; absent: the dtype of the model."""
     total_tokens: int | None = None
     """Tokens that are to be trained on; absent: the plan gives days for a trillion."""
+    arrival_rate: float | None = None
+    """Requests that arrive in a second, at random times; absent: `concurrency` of them are under way at any time."""
+    prefix_hit: float = 0.0
+    """Share of the prompt's tokens that are found in the cache, from 0 to below 1."""
+    draft_tokens: int = 0
+    """Tokens that speculative decoding proposes before each pass; needs acceptance_length."""
+    acceptance_length: float | None = None
+    """Tokens that a pass of speculative decoding gives on average, from 1 to draft_tokens + 1."""
+    precisions: list[str] = []
+    """Precisions of the weights to compare, such as bf16, fp8, int4; absent: the release as it is."""
+
+
+class LimitsRequest(Request, frozen=True, kw_only=True):
+    """[limits]: what a layout has to keep to."""
+
+    ttft_s: float | None = None
+    """Most seconds to the first token, on average."""
+    tpot_s: float | None = None
+    """Most seconds for each further token, on average."""
+    devices: int | None = None
+    """Most devices that may be taken."""
 
 
 class Waiver(Request, frozen=True, kw_only=True):
@@ -250,6 +271,8 @@ class TargetRequest(Request, frozen=True, kw_only=True):
     """[layout] or [[layout]]: layouts to check; absent: the plan searches."""
     workload: WorkloadRequest | None = None
     """[workload]"""
+    limits: LimitsRequest = LimitsRequest()
+    """[limits]"""
     waivers: list[Waiver] = []
     """[[waivers]]: findings of preflight that are accepted."""
 
@@ -294,6 +317,8 @@ class Target(Noun, frozen=True, kw_only=True):
     """The engine."""
     workload: Workload
     """The workload."""
+    limits: Limits = Limits()
+    """What a layout has to keep to."""
     layouts: tuple[Layout, ...]
     """Layouts asked for; empty: search."""
     partial: bool
