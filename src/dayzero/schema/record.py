@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from .base import Noun
-from .plan import Layout
+from .layout import Layout
 
 
 class Output(Noun, frozen=True, kw_only=True):

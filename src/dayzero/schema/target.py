@@ -9,7 +9,7 @@ import msgspec
 
 from .base import Noun, Request
 from .hardware import Cluster
-from .plan import Layout
+from .layout import Layout
 from .workload import Limits, Workload
 
 
