@@ -33,7 +33,7 @@ from dayzero.stages.read.folder import read_bounded
 DEFAULT_WORKLOAD = "default (docs/numbers.md)"
 _EXAMPLES = "the files in examples/targets show what a target looks like"
 _A_WAIVER = "a waiver has rule, reason and expires (a date like 2026-12-31), and may have subject"
-_ZERO_IS_FINE = ("process_bytes", "latency", "op_overhead", "links.devices", "network.devices",
+_ZERO_IS_FINE = ("process_bytes", "latency", "op_overhead", "links.devices", "network.devices", "cluster.overlap",
                  "prefix_hit", "draft_tokens")
 _MOST = 2**50
 """Larger numbers than this are typing errors: it is a petabyte, or a quadrillion tokens."""
@@ -199,10 +199,13 @@ def _check_numbers(path: Path, request: TargetRequest) -> None:
     if request.cluster.memory_utilization > 1:
         raise TargetError(f"{path}: cluster.memory_utilization = {request.cluster.memory_utilization} is above 1",
                           "it is a share of the device memory: give a value above 0 and up to 1")
+    if request.cluster.overlap > 1:
+        raise TargetError(f"{path}: cluster.overlap = {request.cluster.overlap} is above 1",
+                          "it is a share of the sending: give a value from 0 to 1")
 
 
 def _cluster(path: Path, request: ClusterRequest, measured: Callable[[int], Device] | None) -> Cluster:
-    network = _link(request.network) if request.network else None
+    network, *beyond = _networks(path, request) or (None,)
     chosen = _stated(path, request)
     if chosen is None:
         if measured is None:
@@ -210,7 +213,22 @@ def _cluster(path: Path, request: ClusterRequest, measured: Callable[[int], Devi
                               "pass measured=, as `dayzero adapt` does, or describe the device in an inline table")
         chosen = measured(request.devices_per_node)
     return Cluster(device=chosen, devices_per_node=request.devices_per_node, nodes=request.nodes,
-                   memory_utilization=request.memory_utilization, network=network)
+                   memory_utilization=request.memory_utilization, network=network, beyond=tuple(beyond),
+                   overlap=request.overlap)
+
+
+def _networks(path: Path, request: ClusterRequest) -> list[Link]:
+    """The levels between nodes, innermost first. Raises TargetError unless each joins more devices than the one
+    before, a whole number of its domains."""
+    stated = request.network if isinstance(request.network, list) else [request.network] if request.network else []
+    domain = request.devices_per_node
+    for number, link in enumerate(stated):
+        most = request.devices_per_node * request.nodes if link.devices == 0 else link.devices
+        if len(stated) > 1 and (most % domain or (most <= domain and number)):
+            raise TargetError(f"{path}: cluster.network {link.name!r} joins {most} devices, which are no whole domains "
+                              f"of {domain} below it", "list the levels from the innermost, each with its devices")
+        domain = most
+    return [_link(link) for link in stated]
 
 
 def _stated(path: Path, request: ClusterRequest) -> Device | None:
@@ -234,19 +252,21 @@ def _described(path: Path, request: DeviceRequest) -> Device:
     if request.fp8 is not None and request.fp8 not in FP8_DIALECTS:
         raise TargetError(f"{path}: unknown dialect of 8-bit floats: {request.fp8!r}",
                           f"{did_you_mean(request.fp8, FP8_DIALECTS)}known: {', '.join(FP8_DIALECTS)}")
-    stated = ("memory_bytes", "memory_bandwidth", "flops", "efficiency", "op_overhead", "process_bytes")
+    stated = ("memory_bytes", "memory_bandwidth", "flops", "efficiency", "op_overhead", "process_bytes",
+              "host_bandwidth", "host_memory_bytes", "disk_bandwidth")
     return Device(
         name=request.name, vendor=request.vendor, arch=request.arch, memory_bytes=request.memory_bytes,
         memory_bandwidth=request.memory_bandwidth, flops=request.flops,
         fp8=FP8_DIALECTS[request.fp8] if request.fp8 else None, efficiency=request.efficiency,
         op_overhead=request.op_overhead, process_bytes=request.process_bytes,
-        links=tuple(_link(link) for link in request.links),
+        links=tuple(_link(link) for link in request.links), host_bandwidth=request.host_bandwidth,
+        host_memory_bytes=request.host_memory_bytes, disk_bandwidth=request.disk_bandwidth,
         sources={key: request.source for key in stated if getattr(request, key)})
 
 
 def _link(request: LinkRequest) -> Link:
     return Link(name=request.name, devices=request.devices, bandwidth=request.bandwidth, latency=request.latency,
-                source=request.source)
+                source=request.source, shared_by=request.shared_by)
 
 
 def _waivers(path: Path, waivers: list[Waiver]) -> tuple[Waiver, ...]:

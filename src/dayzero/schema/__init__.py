@@ -5,7 +5,7 @@ from .bundle import Bundle
 from .explanation import Bound, Change, Family, Point, Size
 from .finding import Finding, Findings, Waived
 from .graph import ControlFlow, LayerKind, ModuleNode, OpCall, Operation, OpGraph, Phase, StandIn
-from .hardware import Cluster, Device, Link
+from .hardware import COLLECTIVES, Cluster, Device, Link, Reached
 from .layout import Layout
 from .model import Attention, FeedForward, Layer, ModelSpec, Rope, WeightFamily
 from .plan import Candidate, Estimate, Plan, Rejected, Trained
@@ -17,11 +17,11 @@ from .verdict import Check, Divergence, LayerError, Verdict
 from .workload import Limits, Workload
 
 __all__ = [
-    "SCHEMA_VERSION", "Attention", "Bound", "Bundle", "Candidate", "Change", "Check", "Cluster", "Column",
+    "COLLECTIVES", "SCHEMA_VERSION", "Attention", "Bound", "Bundle", "Candidate", "Change", "Check", "Cluster", "Column",
     "ControlFlow", "Device", "Divergence", "Engine", "Estimate", "Family", "FeedForward", "FileEntry", "Finding",
     "Findings", "Layer", "LayerError", "LayerKind", "Layout", "LayoutRun", "Limits", "Link", "ModelSpec",
     "ModuleNode", "Noun", "OpCall", "OpGraph", "Operation", "Output", "Phase", "Plan", "Point", "RankRecord",
-    "Rejected", "Release", "Request", "Results", "Rope", "RunRecord", "Size", "StageResult", "StandIn", "Target",
+    "Reached", "Rejected", "Release", "Request", "Results", "Rope", "RunRecord", "Size", "StageResult", "StandIn", "Target",
     "TargetRequest", "TensorGroup", "TensorTable", "Trained", "Verdict", "Waived", "WeightFamily", "Workload",
     "digest", "from_json", "to_json",
 ]  # fmt: skip

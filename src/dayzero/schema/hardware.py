@@ -16,6 +16,23 @@ LEAST_SHARE = 1e-6
 """Of the stated rates, likewise."""
 
 
+COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "point_to_point")
+"""What ranks do together."""
+
+
+class Reached(Noun, frozen=True, kw_only=True):
+    """How fast a collective was over a link. Raises TargetError for a bandwidth that is no rate."""
+
+    latency: float
+    """Seconds of one message of a small one: an all-reduce among n is 2 log2(n) messages after each other, an
+    all-gather and a reduce-scatter are log2(n), an all-to-all n - 1, a transfer one."""
+    bandwidth: float
+    """Bytes a second that each device sends in a large one, while all devices of the link's domain take part."""
+
+    def __post_init__(self) -> None:
+        _check("bandwidth of a collective", self.bandwidth, LEAST_RATE)
+
+
 class Link(Noun, frozen=True, kw_only=True):
     """One level of the network: the devices that it joins and how fast. Raises TargetError for a bandwidth that is no
     rate."""
@@ -30,9 +47,18 @@ class Link(Noun, frozen=True, kw_only=True):
     """Seconds that a small message takes."""
     source: str
     """Where the two figures are from."""
+    shared_by: int = 1
+    """Devices that share the bandwidth, such as those of one network card: when all send at once each has its part."""
+    collectives: dict[str, Reached] = msgspec.field(default_factory=dict)
+    """What collectives reached on it, by name (`COLLECTIVES`); empty: only the two figures are known, and nominal."""
 
     def __post_init__(self) -> None:
         _check(f"link {self.name}: bandwidth", self.bandwidth, LEAST_RATE)
+
+    @property
+    def measured(self) -> bool:
+        """Whether the figures are what collectives reached."""
+        return bool(self.collectives)
 
 
 class Device(Noun, frozen=True, kw_only=True):
@@ -62,6 +88,12 @@ class Device(Noun, frozen=True, kw_only=True):
     """Memory that a rank's process takes before any weight is loaded."""
     links: tuple[Link, ...] = ()
     """Levels inside one node, fastest first."""
+    host_bandwidth: float | None = None
+    """Bytes a second from the host's memory to one device; None: not known."""
+    host_memory_bytes: int | None = None
+    """Memory of the host for each device; None: not known."""
+    disk_bandwidth: float | None = None
+    """Bytes a second from a disk of the host to one device; None: not known."""
     sources: dict[str, str] = msgspec.field(default_factory=dict)
     """For each figure: where it is from."""
 
@@ -113,6 +145,10 @@ class Cluster(Noun, frozen=True, kw_only=True):
     """Share of the device memory that weights, cache and activations may take together."""
     network: Link | None
     """What joins the nodes; None: one node, or not stated."""
+    beyond: tuple[Link, ...] = ()
+    """Levels above it, where its domain (`network.devices`) is not the whole cluster: racks, then what joins them."""
+    overlap: float = 0.0
+    """Share of the sending that can be hidden behind computing."""
 
     @property
     def world_size(self) -> int:
@@ -132,7 +168,9 @@ class Cluster(Noun, frozen=True, kw_only=True):
             if self.network is None:
                 raise TargetError("the network between the nodes is not described",
                                   "add network = {bandwidth = ..., latency = ...} to [cluster]")
-            return self.network
+            between = (self.network, *self.beyond)
+            return next((link for link in between if link.devices == 0 or _stays_inside(
+                devices, link.devices, self.world_size)), between[-1])
         for link in self.device.links:
             if link.devices == 0 or _stays_inside(devices, link.devices, node):
                 return link

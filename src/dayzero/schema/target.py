@@ -45,6 +45,12 @@ class DeviceRequest(Request, frozen=True, kw_only=True):
     """Memory that a rank's process takes before any weight is loaded."""
     links: list[LinkRequest] = []
     """Levels inside one node, fastest first."""
+    host_bandwidth: float | None = None
+    """Bytes a second from the host's memory to one device."""
+    host_memory_bytes: int | None = None
+    """Memory of the host for each device."""
+    disk_bandwidth: float | None = None
+    """Bytes a second from a disk of the host to one device."""
     source: str = "target file"
     """Where the figures are from."""
 
@@ -60,6 +66,8 @@ class LinkRequest(Request, frozen=True, kw_only=True):
     """What it is."""
     devices: int = 0
     """Devices that one domain joins; 0: all."""
+    shared_by: int = 1
+    """Devices that share the bandwidth, such as those of one network card: when all send at once each has its part."""
     source: str = "target file"
     """Where the figures are from."""
 
@@ -75,8 +83,14 @@ class ClusterRequest(Request, frozen=True, kw_only=True):
     """Nodes."""
     memory_utilization: float = 0.9
     """Share of the device memory that the engine may take."""
-    network: LinkRequest | None = None
-    """What joins the nodes; absent: the device's own statement, if it has one."""
+    network: LinkRequest | list[LinkRequest] | None = None
+    """[cluster.network]: what joins the nodes; [[cluster.network]]: several levels, the innermost first, each but the
+    last with the `devices` that one domain of it joins. Absent: the device's own statement, if it has one."""
+    topology: str | None = None
+    """Measured links: a name in the topology library (`dayzero probe --list`), or the path (from the target's folder)
+    of a file that `dayzero probe` wrote; `nominal`: no measurement. Absent: a measurement of such a cluster, if any."""
+    overlap: float = 0.0
+    """Share of the sending that the engine hides behind computing."""
 
 
 class Branch(Request, frozen=True, kw_only=True):
