@@ -4,7 +4,8 @@ An engine that measures a step before it allocates its pool does not see what is
 communicators) and later (captured graphs, buffers of kernels that run for the first time). All of it is between bounds:
 process      by engine
 collectives  by engine, for several devices; more with pipeline stages
-graphs       passes * sizes * layers of the stage * bytes of one graph and layer; sizes are 1, 2, 4, 8, 16, ... tokens
+graphs       captured sizes * layers of the stage * bytes of one graph and layer; sizes are 1, 2, 4, 8, 16, ... tokens,
+             for steps that decode only up to a token for each sequence
 buffers      rows * (input width + a rank's width) * 2 bytes, rows = tile * (E + (T top_k - E) / tile): what E experts
              get of T tokens, in whole tiles, when one token goes to each expert and the others fill tiles
 """
@@ -30,7 +31,14 @@ def beside_bytes(model: ModelSpec, layout: Layout, rules: Allocation, device: De
 def graph_bytes(stated: Beside, layers: range, batch: Batch) -> Between:
     """What captured graphs take."""
     largest = min(stated.graph_tokens, stated.graph_sequences * batch.sequences)
-    return Between() if not largest else stated.graph * (stated.graph_passes * (3 + largest // 8) * len(layers))
+    captured = _sizes(stated, largest) + (stated.graph_passes - 1) * _sizes(stated, min(largest, batch.sequences))
+    return stated.graph * (captured * len(layers))
+
+
+def _sizes(stated: Beside, largest: int) -> int:
+    """Sizes of graphs of at most so many tokens."""
+    fine = largest if stated.graph_coarse is None else min(largest, stated.graph_coarse)
+    return sum(size <= largest for size in (1, 2, 4)) + fine // 8 + (largest // 16 - fine // 16)
 
 
 def _collectives(stated: Beside, layout: Layout, device: Device) -> Between:

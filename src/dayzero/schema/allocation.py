@@ -90,10 +90,13 @@ class Beside(Noun, frozen=True, kw_only=True):
     """One captured graph, for each layer."""
     graph_tokens: int = 0
     """Tokens of the largest captured graph: they are of 1, 2, 4 and every multiple of 8 tokens."""
+    graph_coarse: int | None = None
+    """Tokens from which they are of multiples of 16 only; None: of 8 throughout."""
     graph_sequences: int = 1
     """Tokens of the largest captured graph for each sequence decoded together, if that is less."""
     graph_passes: int = 0
-    """How often each size is captured: for mixed steps, and for steps that decode only."""
+    """How often a size is captured: for mixed steps, and once more for steps that decode only where it has at most a
+    token for each sequence."""
     graphs_in_budget: bool = False
     """Whether the budget pays for the graphs, by an estimate before they are captured."""
     buffers: tuple[Buffer, ...] = ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -44,7 +45,7 @@ def test_the_buffer_that_servers_asked_for(experts: int, top_k: int, hidden: int
 
 
 @pytest.mark.parametrize(("version", "layers", "sequences", "logged"), [
-    ("0.10.0", 34, 1024, 0.65), ("0.10.0", 48, 1024, 1.21), ("0.11.0", 78, 1024, 4.13), ("0.5.4", 60, 256, 2.41)])
+    ("0.10.0", 34, 1024, 0.65), ("0.10.0", 48, 1024, 1.21), ("0.11.1", 78, 1024, 4.13), ("0.5.4", 60, 256, 2.41)])
 def test_graphs_that_start_up_logs_show_are_within_the_bounds(version: str, layers: int, sequences: int, logged: float
                                                               ) -> None:
     # vllm-project/vllm#21489 (0.65 GiB, gemma-3-4b; 1.3 GB, Llama-4-Maverick), #7553 (2464 MiB, Yi-1.5-34B)
@@ -56,9 +57,24 @@ def test_graphs_that_start_up_logs_show_are_within_the_bounds(version: str, laye
 
 def test_fewer_sequences_capture_fewer_graphs() -> None:
     stated = Beside(graph=Between(most=1), graph_tokens=512, graph_sequences=2, graph_passes=1)
-    sizes = [graph_bytes(stated, range(1), Batch(above_bytes=0, tokens=1, sequences=sequences)).most
-             for sequences in (4, 8, 1024)]
+    sizes = [captured(stated, sequences) for sequences in (4, 8, 1024)]
     assert sizes == [4, 5, 67]  # 1, 2, 4, 8; and 16; up to 512
+
+
+def captured(stated: Beside, sequences: int) -> int:
+    """Graphs of a layer."""
+    counted = msgspec.structs.replace(stated, graph=Between(most=1))
+    return graph_bytes(counted, range(1), Batch(above_bytes=0, tokens=1, sequences=sequences)).most
+
+
+def test_the_numbers_of_graphs_that_start_up_logs_count() -> None:
+    # vllm-project/vllm#27521 (2025-10-24): 67 mixed; #46389 (2026): 51 mixed and 35 for decoding, of 256 sequences;
+    # club-3090#584: 5 up to 16 tokens, of 8 sequences
+    first, later = rules("0.10.0").beside, rules("0.12.0").beside
+    assert first and later
+    assert captured(first, 1024) == 67
+    assert captured(later, 256) == 51 + 35
+    assert captured(later, 8) == 5 + 4
 
 
 @pytest.fixture(scope="module")
