@@ -17,11 +17,11 @@ from .verdict import Check, Divergence, LayerError, Verdict
 from .workload import Limits, Workload
 
 __all__ = [
-    "COLLECTIVES", "SCHEMA_VERSION", "Attention", "Bound", "Bundle", "Candidate", "Change", "Check", "Cluster", "Column",
-    "ControlFlow", "Device", "Divergence", "Engine", "Estimate", "Family", "FeedForward", "FileEntry", "Finding",
-    "Findings", "Layer", "LayerError", "LayerKind", "Layout", "LayoutRun", "Limits", "Link", "ModelSpec",
+    "COLLECTIVES", "SCHEMA_VERSION", "Attention", "Bound", "Bundle", "Candidate", "Change", "Check", "Cluster",
+    "Column", "ControlFlow", "Device", "Divergence", "Engine", "Estimate", "Family", "FeedForward", "FileEntry",
+    "Finding", "Findings", "Layer", "LayerError", "LayerKind", "Layout", "LayoutRun", "Limits", "Link", "ModelSpec",
     "ModuleNode", "Noun", "OpCall", "OpGraph", "Operation", "Output", "Phase", "Plan", "Point", "RankRecord",
-    "Reached", "Rejected", "Release", "Request", "Results", "Rope", "RunRecord", "Size", "StageResult", "StandIn", "Target",
-    "TargetRequest", "TensorGroup", "TensorTable", "Trained", "Verdict", "Waived", "WeightFamily", "Workload",
-    "digest", "from_json", "to_json",
+    "Reached", "Rejected", "Release", "Request", "Results", "Rope", "RunRecord", "Size", "StageResult", "StandIn",
+    "Target", "TargetRequest", "TensorGroup", "TensorTable", "Trained", "Verdict", "Waived", "WeightFamily",
+    "Workload", "digest", "from_json", "to_json",
 ]  # fmt: skip

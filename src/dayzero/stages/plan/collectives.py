@@ -1,0 +1,220 @@
+"""How long ranks take to send each other something, over a cluster seen as levels: devices of one switch, of a node, of
+a rack, of all racks. Sizes of groups, bytes and strides may be numbers or arrays with one for each of many layouts.
+
+A group is every `stride`-th rank of its span, the world being dealt out to such groups in order, and all groups send at
+the same moment. m_l: its members in one domain of level l (m_0 = 1), k_l = m_l / m_(l-1), a_l and b_l: the latency of a
+message and the bytes a second of one device over level l. docs/numbers.md has the formulas with their sources.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dayzero.errors import TargetError
+from dayzero.schema import Cluster, Link
+
+Value = Any
+"""A number, or an array of numbers."""
+
+
+class Level(NamedTuple):
+    """One level for one collective."""
+
+    domain: int
+    """Devices that one domain of it joins."""
+    latency: float
+    """Seconds of a message."""
+    bandwidth: float
+    """Bytes a second of one device while all send."""
+    measured: bool
+    """Whether the two are what the collective reached."""
+    missing: tuple[str, str] | None = None
+    """What is wrong and what to do where nothing joins so many devices."""
+
+
+class Seconds(NamedTuple):
+    """What a collective takes, by cause."""
+
+    waiting: Value
+    """For messages, whatever their size."""
+    sending: Value
+    """For bytes, at the stated bandwidth of links that were not measured."""
+    reached: Value
+    """For bytes, at what was measured."""
+
+    @property
+    def total(self) -> Value:
+        """All of it, links being as fast as they are said to be."""
+        return self.waiting + self.sending + self.reached
+
+    def times(self, factor: Value) -> Seconds:
+        """So many of them one after another."""
+        return Seconds(*(part * factor for part in self))
+
+
+NONE = Seconds(0.0, 0.0, 0.0)
+"""Nothing is sent."""
+
+
+@dataclass(frozen=True)
+class Fabric:
+    """The levels of a cluster as one collective meets them, innermost first; each domain is whole domains below it."""
+
+    levels: tuple[Level, ...]
+
+    def members(self, ranks: Value, stride: Value = 1) -> list[Value]:
+        """m_0, m_1 ...: members of a group in one domain of each level. Where groups do not fit into domains evenly:
+        the most that are together wherever a group lies. Raises TargetError where a group needs what nothing joins."""
+        together: list[Value] = [np.ones_like(ranks)]
+        for number, level in enumerate(self.levels):
+            last = number == len(self.levels) - 1
+            here = ranks if last else np.gcd(ranks, np.maximum(level.domain // stride, 1))
+            together.append(np.maximum(here, together[-1]))
+            if level.missing and np.any(together[-1] > together[-2]):
+                raise TargetError(*level.missing)
+        return together
+
+
+def fabric(cluster: Cluster, collective: str, *, latency: bool = True) -> Fabric:
+    """The levels of a cluster for one of `COLLECTIVES`. `latency` False: messages over links that were not measured
+    cost nothing, because calls are counted in another way."""
+    return Fabric(tuple(_level(link, domain, collective, latency, missing)
+                        for link, domain, missing in _stated(cluster)))
+
+
+def _stated(cluster: Cluster) -> list[tuple[Link | None, int, tuple[str, str] | None]]:
+    """(link, devices of a domain, what is wrong where there is no link) of all levels, the last joining all."""
+    node, world = cluster.devices_per_node, cluster.world_size
+    nowhere = (f"device {cluster.device.name} has no link that joins {node} devices",
+               "add links to the device, with their sources")
+    unstated = ("the network between the nodes is not described",
+                "add network = {bandwidth = ..., latency = ...} to [cluster]")
+    found: list[tuple[Link | None, int, tuple[str, str] | None]] = []
+    reach = 1
+    between = (cluster.network, *cluster.beyond) if cluster.network else ()
+    for links, most, missing in ((cluster.device.links, node, nowhere), (between, world, unstated)):
+        for link in links:
+            domain = min(link.devices or most, most)
+            if domain > reach:
+                found.append((link, domain, None))
+                reach = domain
+        if reach < most:
+            found.append((None, most, missing))
+            reach = most
+    return found
+
+
+def _level(link: Link | None, domain: int, collective: str, latency: bool,
+           missing: tuple[str, str] | None) -> Level:
+    if link is None:
+        return Level(domain, 0.0, 1.0, measured=False, missing=missing)
+    reached = link.collectives.get(collective)
+    if reached is not None:
+        return Level(domain, reached.latency, reached.bandwidth, measured=True)
+    return Level(domain, link.latency if latency else 0.0, link.bandwidth / link.shared_by, measured=False)
+
+
+def all_reduce(over: Fabric, ranks: Value, size: Value, stride: Value = 1) -> Seconds:
+    """Add up `size` bytes of each rank: level by level, as a ring through all, or over two trees; the fastest."""
+    together = over.members(ranks, stride)
+    return _fastest(
+        _by_level(over, together, size).times(2),
+        _through(over, together, 2 * (ranks - 1), True, 2 * (ranks - 1) / ranks * size),
+        _through(over, together, 2, False, 2.0 * size))
+
+
+def all_gather(over: Fabric, ranks: Value, size: Value, stride: Value = 1) -> Seconds:
+    """Each rank gets all `size` bytes, of which it had its part: level by level, or as a ring; the faster."""
+    together = over.members(ranks, stride)
+    return _fastest(_by_level(over, together, size),
+                    _through(over, together, ranks - 1, True, (ranks - 1) / ranks * size))
+
+
+def reduce_scatter(over: Fabric, ranks: Value, size: Value, stride: Value = 1) -> Seconds:
+    """Each rank gets its part of the sum of `size` bytes of all: an all-gather backwards."""
+    return all_gather(over, ranks, size, stride)
+
+
+def all_to_all(over: Fabric, ranks: Value, size: Value, stride: Value = 1) -> Seconds:
+    """Each rank sends an equal part of its `size` bytes to every rank."""
+    together = over.members(ranks, stride)
+    parts = [(after - before) / ranks * size for before, after in pairwise(together)]
+    return _sum(over, together, parts)
+
+
+def dispatch(over: Fabric, ranks: Value, size: Value, visits: Value, stride: Value = 1, *,
+             imbalance: float = 1.0) -> Seconds:
+    """Rows, `size` bytes of each rank, each to `visits` ranks chosen evenly, with `imbalance` times as many to the
+    fullest; back (combine) it is the same. A row goes once to each domain with a rank that it visits, and there on."""
+    together = over.members(ranks, stride)
+    parts = []
+    for before, after in pairwise(together):
+        groups = ranks / before
+        visited = groups * (1 - (1 - 1 / groups) ** visits)
+        parts.append(size * imbalance * visited * (1 - before / after))
+    return _sum(over, together, parts)
+
+
+def point_to_point(over: Fabric, size: Value, ranks: Value = 2, distance: Value = 1) -> Seconds:
+    """`size` bytes from each rank of a chain of `ranks` to the next one, `distance` further on; where domains end
+    inside of the chain, the pair that lies across the widest edge decides."""
+    together = over.members(ranks, distance)
+    worst = NONE
+    for level, (before, after) in zip(over.levels, pairwise(together), strict=True):
+        seconds = size / level.bandwidth
+        this = Seconds(level.latency, *((0.0, seconds) if level.measured else (seconds, 0.0)))
+        worst = Seconds(*(np.where(after > before, new, old) for new, old in zip(this, worst, strict=True)))
+    return worst
+
+
+def exposed(sending: Value, computing: Value, overlap: float) -> Value:
+    """Seconds of sending that are not hidden: a share of it can be, as long as there is something to compute."""
+    return sending - np.minimum(overlap * sending, computing)
+
+
+def _sum(over: Fabric, together: Sequence[Value], parts: Sequence[Value]) -> Seconds:
+    """One level after another: log2(k_l) messages, and the bytes of the level."""
+    waiting, sending, reached = 0.0, 0.0, 0.0
+    for level, (before, after), part in zip(over.levels, pairwise(together), parts, strict=True):
+        waiting = waiting + np.log2(after / before) * level.latency
+        seconds = part / level.bandwidth
+        sending, reached = (sending, reached + seconds) if level.measured else (sending + seconds, reached)
+    return Seconds(waiting, sending, reached)
+
+
+def _by_level(over: Fabric, together: Sequence[Value], size: Value) -> Seconds:
+    """Halving, inwards to outwards: at level l each rank still has 1 / m_(l-1) of the bytes, and sends (k_l - 1) / k_l
+    of that."""
+    parts = [(1 / before - 1 / after) * size for before, after in pairwise(together)]
+    return _sum(over, together, parts)
+
+
+def _through(over: Fabric, together: Sequence[Value], messages: Value, slowest: bool, sent: Value) -> Seconds:
+    """Pipelined through all levels: the level with the least bandwidth for all members of a domain below it decides.
+    `slowest`: so many messages at the latency of the slowest level; else so many for each doubling of each."""
+    pace, latency, depth = 0.0, 0.0, 0.0
+    measured: Value = False
+    for level, (before, after) in zip(over.levels, pairwise(together), strict=True):
+        used = after > before
+        each = used / (level.bandwidth * before)
+        measured = np.where(each > pace, level.measured, measured)
+        pace = np.maximum(pace, each)
+        latency = np.maximum(latency, used * level.latency)
+        depth = depth + np.log2(after / before) * level.latency
+    seconds = sent * pace
+    return Seconds(messages * (latency if slowest else depth), np.where(measured, 0.0, seconds),
+                   np.where(measured, seconds, 0.0))
+
+
+def _fastest(*ways: Seconds) -> Seconds:
+    """Of several ways the fastest, element by element."""
+    best = ways[0]
+    for way in ways[1:]:
+        better = way.total < best.total
+        best = Seconds(*(np.where(better, new, old) for new, old in zip(way, best, strict=True)))
+    return best
