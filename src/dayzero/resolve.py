@@ -65,9 +65,10 @@ def resolve_target(path: Path, *, measured: Callable[[int], Device] | None = Non
         layouts=_layouts(request), partial=request.release.partial, waivers=_waivers(path, request.waivers))
 
 
-def check_target(path: Path) -> TargetRequest:
-    """What a file asks for, once everything is right that can be told without measuring. Raises as resolve_target."""
-    request = _parse(path)
+def check_target(path: Path, content: bytes | None = None) -> TargetRequest:
+    """What a file asks for, once everything is right that can be told without measuring. `content`: what is to become
+    the file. Raises as resolve_target."""
+    request = _parse(path, content)
     _stated(path, request.cluster)
     _check_workload(path, request.workload or WorkloadRequest())
     resolve_engine(request.engine, path.parent)
@@ -124,11 +125,16 @@ def read_engine(path: Path) -> Engine:
     return resolve_engine(_parse(path).engine, path.parent)
 
 
-def _parse(path: Path) -> TargetRequest:
+def parsed(path: Path, content: bytes | None = None) -> dict[str, Any]:
+    """The tables of a target file as they stand there. Raises TargetError."""
     try:
-        content = tomllib.loads(read_target(path).decode())
+        return tomllib.loads((read_target(path) if content is None else content).decode())
     except (ValueError, RecursionError) as error:  # a number of thousands of digits is a ValueError too
         raise TargetError(f"{path} is not TOML: {error}", _EXAMPLES) from None
+
+
+def _parse(path: Path, data: bytes | None = None) -> TargetRequest:
+    content = parsed(path, data)
     for key in content.keys() - set(_keys("")):
         raise _unknown(path, key, "")
     if "cluster" not in content:
