@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

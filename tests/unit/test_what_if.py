@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dayzero.errors import DayzeroError, TargetError
+from dayzero.errors import DayzeroError
 from dayzero.resolve import resolve_target
 from dayzero.schema import Layout
 from dayzero.what_if import what_if
@@ -57,7 +57,8 @@ def test_a_layout(plain: Path, tmp_path: Path) -> None:
 
 
 def test_an_engine_of_its_own_is_still_found(plain: Path, tmp_path: Path) -> None:
-    (tmp_path / "mine.toml").write_text('name = "mine"\n[facts]\nblock_padding = true\n[sources]\nblock_padding = "x"\n')
+    own = 'name = "mine"\n[facts]\nblock_padding = true\n[sources]\nblock_padding = "x"\n'
+    (tmp_path / "mine.toml").write_text(own)
     plain.write_text(PLAIN + '[engine]\nname = "./mine.toml"\n')
     before = resolve_target(plain).engine
     assert resolve_target(what_if(plain, {"cluster.nodes": 4}, tmp_path / "runs")).engine == before

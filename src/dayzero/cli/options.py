@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -46,6 +47,8 @@ SECONDS, MEMORY = 900.0, 12.0
 """What the release's own code may take by default."""
 
 T = TypeVar("T")
+_DURATION = re.compile(r"(?P<number>\d+(\.\d*)?|\.\d+)\s*(?P<unit>us|ms|s|min)")
+_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0}
 _ONE_A_LINE = "give a text file with one prompt a line"
 _PROMPTS_LIMIT = 64 * 2**20
 
@@ -112,6 +115,17 @@ def layouts_of(given: list[str] | None) -> tuple[Layout, ...] | None:
     if any(not text.strip(" ,") for text in given or ()):
         raise LayoutError("a layout is empty", "write it like tp=2,pp=1, or tp=1 for one device")
     return tuple(Layout.parse(text) for text in given) if given else None
+
+
+def seconds_of(option: str, given: str | None) -> float | None:
+    """`15ms` -> 0.015; None stays None. A number without its unit could be either. Raises UsageError."""
+    if given is None:
+        return None
+    match = _DURATION.fullmatch(given.strip())
+    seconds = float(match["number"]) * _SECONDS[match["unit"]] if match else 0.0
+    if not seconds:
+        raise UsageError(f"{option}: {given!r} is no time above 0", "write it with its unit: us, ms, s or min, like 15ms")
+    return seconds
 
 
 def advanced(release: str, target: Path, runs: Path, options: Options, **stages: Any) -> Job:
