@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from math import inf
 
+from dayzero.arrays import Value, largest, smallest
 from dayzero.schema import Attention
 
 from .definition import Axes, OpDefinition, TensorSpec, moved
@@ -18,25 +19,26 @@ _VALUE = TensorSpec(name="value", axes=("sequences", "keys", "kv_heads", "v_head
 _OUTPUT = TensorSpec(name="output", axes=("sequences", "tokens", "heads", "v_head_dim"))
 
 
-def visible_pairs(tokens: float, context: float, window: float = inf) -> float:
+def visible_pairs(tokens: float, context: Value, window: float = inf) -> Value:
     """Query-key pairs of one sequence: the sum over i = 1 .. tokens of min(context + i, window)."""
-    whole = min(max(window - context, 0.0), tokens)
-    return whole * context + whole * (whole + 1) / 2 + (window * (tokens - whole) if tokens > whole else 0.0)
+    whole = smallest(largest(window - context, 0.0), tokens)
+    beyond = 0.0 if window == inf else window * (tokens - whole)
+    return whole * context + whole * (whole + 1) / 2 + beyond
 
 
-def flops(axes: Axes) -> float:
+def flops(axes: Axes) -> Value:
     """For each head and visible pair one dot product of head_dim and one weighted sum of v_head_dim:
     2 * sequences * heads * (head_dim + v_head_dim) * pairs. The softmax's few operations for a pair are left out."""
     pairs = visible_pairs(axes["tokens"], axes["context"], axes["window"])
     return 2 * axes["sequences"] * axes["heads"] * (axes["head_dim"] + axes["v_head_dim"]) * pairs
 
 
-def attention_axes(attention: Attention, sequences: float, tokens: float, context: float, item: float = 2) -> Axes:
+def attention_axes(attention: Attention, sequences: Value, tokens: float, context: Value, item: float = 2) -> Axes:
     """The axes of one layer, all heads, for `sequences` of equal length."""
     window = inf if attention.window is None else float(attention.window)
     return {
         "sequences": sequences, "tokens": tokens, "context": context, "window": window,
-        "keys": min(context, window) + tokens, "heads": attention.heads, "kv_heads": attention.kv_heads,
+        "keys": smallest(context, window) + tokens, "heads": attention.heads, "kv_heads": attention.kv_heads,
         "head_dim": attention.head_dim, "v_head_dim": attention.v_head_dim, "item": item,
     }  # fmt: skip
 

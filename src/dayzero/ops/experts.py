@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dayzero.arrays import Value
+
 from .definition import Axes, OpDefinition, TensorSpec
 
 _INPUT = TensorSpec(name="input", axes=("tokens", "hidden"))
@@ -9,10 +11,10 @@ _WEIGHT = TensorSpec(name="weight", axes=("experts", "matrices", "hidden", "widt
 _OUTPUT = TensorSpec(name="output", axes=("tokens", "hidden"))
 
 
-def distinct_experts(experts: float, top_k: float, tokens: float) -> float:
+def distinct_experts(experts: Value, top_k: float, tokens: Value) -> Value:
     """Experts that at least one of `tokens` tokens visits, on average, when each token picks `top_k` of `experts`
     uniformly: experts * (1 - (1 - top_k / experts) ** tokens). Real routing is uneven and touches fewer."""
-    missed: float = (1 - top_k / experts) ** tokens
+    missed = (1 - top_k / experts) ** tokens
     return experts * (1 - missed)
 
 

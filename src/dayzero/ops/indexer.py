@@ -5,6 +5,8 @@ Its projections, norms and rotary positions are operators of their own.
 
 from __future__ import annotations
 
+from dayzero.arrays import Value
+
 from .attention import visible_pairs
 from .definition import Axes, OpDefinition, TensorSpec, moved
 
@@ -14,7 +16,7 @@ _WEIGHT = TensorSpec(name="weight", axes=("sequences", "tokens", "heads"))
 _CHOSEN = TensorSpec(name="chosen", axes=("sequences", "tokens", "top_k"), item="index_item")
 
 
-def flops(axes: Axes) -> float:
+def flops(axes: Axes) -> Value:
     """For each head and visible pair of a query and an entry one dot product, one rectifier and one weighted sum:
     sequences * heads * (2 * head_dim + 3) * pairs. An entry stands for `merged` tokens."""
     pairs = visible_pairs(axes["tokens"], axes["context"]) / axes["merged"]

@@ -9,6 +9,7 @@ the `linear` operator counts; expanding `context` cached tokens again is counted
 
 from __future__ import annotations
 
+from dayzero.arrays import Value
 from dayzero.schema import Attention
 
 from .attention import visible_pairs
@@ -19,7 +20,7 @@ _LATENT = TensorSpec(name="latent", axes=("sequences", "keys", "latent_dim"))
 _OUTPUT = TensorSpec(name="output", axes=("sequences", "tokens", "heads", "v_head_dim"))
 
 
-def flops(axes: Axes) -> float:
+def flops(axes: Axes) -> Value:
     """Absorbed: a pair costs 2 * heads * ((kv_rank + rope_dim) + kv_rank). Expanded: 2 * heads * (head_dim +
     v_head_dim), and each cached token is expanded once: 2 * heads * kv_rank * (head_dim - rope_dim + v_head_dim)."""
     pairs = axes["sequences"] * visible_pairs(axes["tokens"], axes["context"])
@@ -32,7 +33,7 @@ def flops(axes: Axes) -> float:
 
 
 def latent_axes(
-    attention: Attention, sequences: float, tokens: float, context: float, item: float = 2, absorbed: bool | None = None
+    attention: Attention, sequences: Value, tokens: float, context: Value, item: float = 2, absorbed: bool | None = None
 ) -> Axes:
     """The axes of one layer. `absorbed` None: for a single new token, as engines do; expanded for more."""
     rank, rope = attention.kv_rank or 0, attention.rope_dim or 0

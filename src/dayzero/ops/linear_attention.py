@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from math import ceil
 
+from dayzero.arrays import Value
 from dayzero.schema import Attention
 
 from .cache import STATE_ITEM
@@ -42,7 +43,7 @@ def moved_bytes(axes: Axes) -> float:
     return rows + 2 * ceil(axes["tokens"] / axes["chunk"]) * _STATE.bytes(axes)
 
 
-def linear_axes(attention: Attention, sequences: float, tokens: float, item: float = 2) -> Axes:
+def linear_axes(attention: Attention, sequences: Value, tokens: float, item: float = 2) -> Axes:
     """The axes of one layer; there is no context axis, because the cost does not depend on it."""
     return {
         "sequences": sequences, "tokens": tokens, "heads": attention.heads, "head_dim": attention.head_dim,

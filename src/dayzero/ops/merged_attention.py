@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from dayzero.arrays import Value
+
 from .attention import visible_pairs
 from .definition import Axes, OpDefinition, TensorSpec, moved
 
@@ -13,7 +15,7 @@ _ENTRIES = TensorSpec(name="entries", axes=("sequences", "keys", "kv_heads", "he
 _OUTPUT = TensorSpec(name="output", axes=("sequences", "tokens", "heads", "v_head_dim"))
 
 
-def flops(axes: Axes) -> float:
+def flops(axes: Axes) -> Value:
     """As in attention, 2 * heads * (head_dim + v_head_dim) for each pair; pairs with tokens of the window, and with the
     entries of whatever came before, a share of 1 / merged of its tokens."""
     tokens, context = axes["tokens"], axes["context"]

@@ -15,12 +15,14 @@ from math import ceil
 
 import msgspec
 
+from dayzero.arrays import Value, choose
 from dayzero.data.allocation import allocation
 from dayzero.ops import cache_bytes_per_token
-from dayzero.schema import Attention, Device, Engine, Layout, ModelSpec
+from dayzero.schema import Attention, Device, Engine, Layout, ModelSpec, Workload
 from dayzero.schema.allocation import Allocation
 
-from .sequence import layer_state_bytes, sequence_bytes, value_bytes
+from .many import Layouts, shared
+from .sequence import layer_state_bytes, prefill_tokens, sequence_bytes, value_bytes
 
 NARROW = 1
 """Bytes of a cached value of 8 bits."""
@@ -64,14 +66,16 @@ def kinds(model: ModelSpec, layout: Layout, rules: Allocation, layers: range, dt
     indexed = {index for family in model.families if family.role.startswith("indexer") for index in family.layers}
     if indexed and dtype in ("", "auto", "fp8"):
         dtype = rules.indexed_dtype or dtype
-    for index in layers:
-        attention = model.attentions[model.layers[index].attention]
-        window = attention.window if rules.bounded_windows else None
+    for (name, has_indexer), count in Counter((model.layers[index].attention, index in indexed) for index in layers
+                                              ).items():
+        attention = model.attentions[name]
+        bounded = rules.bounded_windows and (rules.bounded_chunks or not attention.chunked)
+        window = attention.window if bounded else None
         entry = entry_bytes(attention, layout, rules, model, dtype) + (
-            ceil(rules.indexer_bytes / attention.merged) if index in indexed else 0)
+            ceil(rules.indexer_bytes / attention.merged) if has_indexer else 0)
         counted[Kind(layers=0, entry=entry,
                      state=layer_state_bytes(attention, layout), window=window,
-                     latent=attention.kind == "latent" and rules.latent_cache)] += 1
+                     latent=attention.kind == "latent" and rules.latent_cache)] += count
     made = [Kind(layers=count, entry=kind.entry, state=kind.state, window=kind.window, latent=kind.latent)
             for kind, count in counted.items()]
     return sorted(made, key=lambda kind: (kind.entry == 0, kind.window is not None))
@@ -190,11 +194,15 @@ def allocation_of(engine: Engine) -> Allocation | None:
     return msgspec.structs.replace(known or _PLAIN, unified_pages=stated)
 
 
-def allocated_sequence(model: ModelSpec, layout: Layout, layers: range, length: int, step: int,
-                       rules: Allocation | None) -> tuple[int, int]:
-    """(cache, state) bytes on one rank of the stage that holds `layers`, for one sequence of `length` tokens: whole
+def allocated_sequence(model: ModelSpec, layout: Layout | Layouts, layers: range, workload: Workload,
+                       rules: Allocation | None) -> tuple[Value, Value]:
+    """(cache, state) bytes on one rank of the stage that holds `layers`, for one sequence of full length: whole
     pages where the engine has unified pages (what they take beyond the states is cache), else whole blocks of what it
     stores for a token; of an engine of which nothing is known the need."""
+    if isinstance(layout, Layouts):
+        found_ = shared(lambda one: allocated_sequence(model, one, layers, workload, rules), layout)
+        return found_.column(lambda pair: pair[0]), found_.column(lambda pair: pair[1])
+    length = workload.length
     cache, state = sequence_bytes(model, layout, layers, length)
     found = kinds(model, layout, rules, layers, "auto") if rules else []
     if not rules or not found:
@@ -202,6 +210,7 @@ def allocated_sequence(model: ModelSpec, layout: Layout, layers: range, length: 
     pages, here = pages_of(found, rules), -(-length // layout.cp)
     if pages is None:
         return sum(kind.layers * kind.entry * _blocks(kind, here, rules) for kind in found), state
+    step = prefill_tokens(workload, layout) if any(kind.window is not None for kind in found) else 0
     taken = pages.pages_of(here, step) * pages.page_bytes * pages.group_layers
     return max(cache, taken - state), state
 
@@ -212,15 +221,13 @@ def _blocks(kind: Kind, length: int, rules: Allocation) -> int:
     return ceil(kept / rules.block_tokens) * rules.block_tokens
 
 
-def collective_bytes(layout: Layout, rules: Allocation, device: Device) -> int:
+def collective_bytes(layout: Layout | Layouts, rules: Allocation, device: Device) -> Value:
     """Buffers of collectives on one rank."""
-    if layout.world_size == 1:
-        return 0
     fabric = any(link.devices > 1 for link in device.links)
-    return rules.collective_bytes if fabric else rules.bus_collective_bytes
+    return choose(layout.world_size > 1, rules.collective_bytes if fabric else rules.bus_collective_bytes, 0)
 
 
-def reserve_bytes(layout: Layout, rules: Allocation | None, device: Device) -> int:
+def reserve_bytes(layout: Layout | Layouts, rules: Allocation | None, device: Device) -> Value:
     """What the engine takes of a device beside weights, cache and activations: libraries, collectives, and where its
     budget is what is free, the driver's part."""
     if rules is None:

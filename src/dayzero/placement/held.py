@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dayzero.arrays import Value, floor
 from dayzero.schema import Engine, Layout, ModelSpec, WeightFamily
 from dayzero.schema.allocation import Allocation
 
+from .many import Layouts
 from .sequence import value_bytes
 from .split import attention_of, rank_bytes, stage_bytes, ways
 
@@ -12,8 +14,8 @@ _WIDE = 2
 """Bytes of a value of 16 bits."""
 
 
-def held_bytes(model: ModelSpec, layout: Layout, engine: Engine, allocation: Allocation | None, layers: range,
-               arch: str = "") -> int:
+def held_bytes(model: ModelSpec, layout: Layout | Layouts, engine: Engine, allocation: Allocation | None, layers: range,
+               arch: str = "") -> Value:
     """Bytes of weights on one rank as the engine holds them: those of the files, what its kernels pad, copies of the up
     projections of a latent attention, and the table of rotary positions. `arch`: of the devices. Without
     rules of an engine: those of the files."""
@@ -21,12 +23,13 @@ def held_bytes(model: ModelSpec, layout: Layout, engine: Engine, allocation: All
     if allocation is None:
         return stored
     return (stored + _padded(model, layout, engine, allocation, layers, arch)
-            + _absorbed(model, layout, engine, allocation, layers) + _table(model, allocation))
+            + _absorbed(model, layout, allocation, layers) + _table(model, allocation))
 
 
-def _padded(model: ModelSpec, layout: Layout, engine: Engine, allocation: Allocation, layers: range, arch: str) -> int:
+def _padded(model: ModelSpec, layout: Layout | Layouts, engine: Engine, allocation: Allocation, layers: range,
+            arch: str) -> Value:
     """Bytes that kernels of a scheme add to routed experts."""
-    added = 0
+    added: Value = 0
     blocks = {block.width for block in model.feed_forwards.values() if block.experts}
     for family in model.families:
         padding = allocation.padding.get(f"{family.scheme}@{arch}") or allocation.padding.get(family.scheme)
@@ -34,15 +37,15 @@ def _padded(model: ModelSpec, layout: Layout, engine: Engine, allocation: Alloca
             width = -(-max(blocks) // layout.expert_tp)
             hidden = next(block.input_width for block in model.feed_forwards.values() if block.experts)
             grown = _up(width, padding.width) / width * _up(hidden, padding.hidden) / hidden
-            added += int(rank_bytes(family, model, layout, engine, layers) * (grown - 1))
+            added += floor(rank_bytes(family, model, layout, engine, layers) * (grown - 1))
     return added
 
 
-def _up(value: int, multiple: int) -> int:
+def _up(value: Value, multiple: int) -> Value:
     return -(-value // multiple) * multiple
 
 
-def _absorbed(model: ModelSpec, layout: Layout, engine: Engine, allocation: Allocation, layers: range) -> int:
+def _absorbed(model: ModelSpec, layout: Layout | Layouts, allocation: Allocation, layers: range) -> Value:
     """Copies in 16 bits of the projections from a latent to all heads."""
     if not (allocation.absorbs and allocation.latent_cache):
         return 0
@@ -50,7 +53,7 @@ def _absorbed(model: ModelSpec, layout: Layout, engine: Engine, allocation: Allo
                if family.role == "attention.kv_up" and family.scheme)
 
 
-def _copied(family: WeightFamily, model: ModelSpec, layout: Layout, layers: range) -> int:
+def _copied(family: WeightFamily, model: ModelSpec, layout: Layout | Layouts, layers: range) -> Value:
     attention = attention_of(family, model)
     if attention is None or attention.kind != "latent" or not family.parameters:
         return 0

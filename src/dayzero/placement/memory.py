@@ -15,13 +15,22 @@ process      what a rank's process takes before any weight is loaded, as the dev
 
 from __future__ import annotations
 
-from math import ceil
-
-from dayzero.schema import Attention, FeedForward, Layout, ModelSpec, Target, Workload
+from dayzero.arrays import Value, ceiling, choose, largest
+from dayzero.schema import Attention, FeedForward, Layout, ModelSpec, Target
 
 from .cache import allocated_sequence, allocation_of, reserve_bytes
 from .held import held_bytes
-from .sequence import FP32, layer_cache_bytes, layer_state_bytes, sequence_bytes, value_bytes
+from .many import Layouts
+from .sequence import (
+    FP32,
+    attention_sequences,
+    layer_cache_bytes,
+    layer_state_bytes,
+    prefill_tokens,
+    sequence_bytes,
+    sequences_per_replica,
+    value_bytes,
+)
 from .stages import split_layers
 
 CAUSES = ("weights", "kv_cache", "state", "activations", "logits", "workspace", "process")
@@ -32,23 +41,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-def sequences_per_replica(workload: Workload, layout: Layout) -> int:
-    """Sequences that the fullest replica serves together."""
-    return -(-workload.concurrency // layout.dp)
-
-
-def attention_sequences(layout: Layout, sequences: float) -> float:
-    """Of so many sequences of a replica those whose attention one rank computes, and whose cache and state it holds:
-    all, unless fewer ranks than tp share attention."""
-    return max(1.0, sequences * layout.attention_degree / layout.tp)
-
-
-def prefill_tokens(workload: Workload, layout: Layout) -> int:
-    """Prompt tokens of one prefill step of a replica."""
-    return min(workload.max_batched_tokens, sequences_per_replica(workload, layout) * workload.input_tokens)
-
-
-def attention_values(attention: Attention, layout: Layout) -> int:
+def attention_values(attention: Attention, layout: Layout | Layouts) -> Value:
     """Values for each token that are alive on one rank inside an attention block: query, keys, values, output."""
     degree = layout.attention_degree
     heads = -(-attention.heads // degree)
@@ -57,51 +50,53 @@ def attention_values(attention: Attention, layout: Layout) -> int:
     return width + (attention.kv_rank or 0) + (attention.rope_dim or 0) + (attention.q_rank or 0)
 
 
-def feed_forward_values(block: FeedForward, layout: Layout, every_row: bool = False) -> int:
+def feed_forward_values(block: FeedForward, layout: Layout | Layouts, every_row: bool = False) -> Value:
     """Values for each token that are alive on one rank inside a feed-forward block: gate, up and their product; for
     experts also the token's copies on the way in and out, as many as a balanced router sends to one rank; of a single
     replica with `every_row` one for each of the token's experts, wherever they are."""
     if block.kind == "dense":
         return 3 * -(-block.width // layout.tp)
-    replicas = max(1, layout.ep // layout.tp)
-    copies = block.top_k if every_row and layout.dp == 1 else -(-block.top_k * replicas // layout.ep)
+    replicas = largest(1, layout.ep // layout.tp)
+    copies = -(-block.top_k * replicas // layout.ep)
+    if every_row:
+        copies = choose(layout.dp == 1, block.top_k, copies)
     routed = copies * (2 * block.input_width + 3 * -(-block.width // layout.expert_tp))
     return routed + 3 * -(-block.shared_width // layout.tp)
 
 
-def activation_bytes(model: ModelSpec, layout: Layout, layers: range, tokens: int, every_row: bool = False) -> int:
+def activation_bytes(model: ModelSpec, layout: Layout | Layouts, layers: range, tokens: Value, every_row: bool = False
+                     ) -> Value:
     """Bytes of activations at the peak of a step of `tokens` tokens, on one rank of the stage that holds `layers`.
     `every_row`: see `feed_forward_values`."""
     kinds = {(model.layers[index].attention, model.layers[index].feed_forward) for index in layers}
-    inner = max((max(attention_values(model.attentions[attention], layout),
-                     feed_forward_values(model.feed_forwards[block], layout, every_row))
-                 for attention, block in kinds), default=0)
+    inner = largest(0, *(largest(attention_values(model.attentions[attention], layout),
+                                 feed_forward_values(model.feed_forwards[block], layout, every_row))
+                         for attention, block in kinds))
     return tokens * value_bytes(model) * (3 * model.hidden_size + inner)
 
 
-def device_bytes(model: ModelSpec, layout: Layout, stage: int, target: Target) -> dict[str, int]:
-    """Bytes by cause on the fullest device of pipeline stage `stage` (from 0). Raises LayoutError for more stages than
-    layers and ReleaseError when a size that the cache depends on is not known."""
-    start, stop = split_layers(model, layout.pp)[stage]
-    layers, workload = range(start, stop), target.workload
+def device_bytes(model: ModelSpec, layout: Layout | Layouts, layers: range, target: Target) -> dict[str, Value]:
+    """Bytes by cause on the fullest device of the pipeline stage that holds `layers`. Raises ReleaseError when a size
+    that the cache depends on is not known."""
+    workload = target.workload
     sequences, tokens = sequences_per_replica(workload, layout), prefill_tokens(workload, layout)
-    held = ceil(attention_sequences(layout, sequences))
+    held = ceiling(attention_sequences(layout, sequences))
     rules = allocation_of(target.engine)
-    cache, state = allocated_sequence(model, layout, layers, workload.length, tokens, rules)
-    last = stop == len(model.layers)
+    cache, state = allocated_sequence(model, layout, layers, workload, rules)
+    last = layers.stop == len(model.layers)
     return {
         "weights": held_bytes(model, layout, target.engine, rules, layers, target.cluster.device.arch),
         "kv_cache": held * cache,
         "state": held * state,
         "activations": activation_bytes(model, layout, layers, tokens, bool(rules and rules.every_row)),
         "logits": sequences * model.vocab_size * (value_bytes(model) + FP32) if last else 0,
-        "workspace": (2 * tokens * value_bytes(model) * model.hidden_size if layout.world_size > 1 else 0)
+        "workspace": choose(layout.world_size > 1, 2 * tokens * value_bytes(model) * model.hidden_size, 0)
                      + reserve_bytes(layout, rules, target.cluster.device),
         "process": target.cluster.device.process_bytes,
     }
 
 
 def fullest_device(model: ModelSpec, layout: Layout, target: Target) -> dict[str, int]:
-    """`device_bytes` of the stage that needs most."""
-    stages = (device_bytes(model, layout, stage, target) for stage in range(layout.pp))
+    """`device_bytes` of the stage that needs most. Raises LayoutError for more stages than layers."""
+    stages = (device_bytes(model, layout, range(*layers), target) for layers in split_layers(model, layout.pp))
     return max(stages, key=lambda causes: sum(causes.values()))

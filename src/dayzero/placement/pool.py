@@ -143,7 +143,7 @@ def _batch(allocation: Allocation, memory: int, settings: Settings, length: int)
 def _left(layout: Layout, allocation: Allocation, device: Device, settings: Settings, weights: int, peak: int,
           batch: Batch) -> int:
     """Bytes for keys, values and states."""
-    memory, collectives = device.memory_bytes, collective_bytes(layout, allocation, device)
+    memory, collectives = device.memory_bytes, int(collective_bytes(layout, allocation, device))
     share = settings.utilization or _share(allocation, memory, layout, batch)
     visible = memory - allocation.driver_bytes
     if allocation.budget == "total":
@@ -169,7 +169,7 @@ def reserved(reserve: Reserve, memory: int, layout: Layout, batch: Batch) -> int
 
 def step_bytes(model: ModelSpec, layout: Layout, allocation: Allocation, layers: range, batch: Batch) -> int:
     """Bytes at the peak of a full step on one rank: activations, or in the last stage sampling."""
-    activations = activation_bytes(model, layout, layers, batch.tokens, allocation.every_row)
+    activations = int(activation_bytes(model, layout, layers, batch.tokens, allocation.every_row))
     last = layers.stop == len(model.layers)
     sampling = batch.sequences * model.vocab_size * allocation.logit_bytes if last else 0
     return max(activations, sampling + batch.tokens * model.hidden_size * value_bytes(model))

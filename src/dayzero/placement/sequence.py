@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
+from dayzero.arrays import Value, largest, smallest
 from dayzero.ops import cache_bytes_per_token, state_bytes_per_sequence
-from dayzero.schema import Attention, Layout, ModelSpec
+from dayzero.schema import Attention, Layout, ModelSpec, Workload
+
+from .many import Layouts
 
 FP32 = 4
 """Bytes of a value of 32 bits."""
@@ -12,6 +17,22 @@ FP32 = 4
 def value_bytes(model: ModelSpec) -> int:
     """Bytes of an activation or cached value: 4 for a model in f32, else 2 (weights of fewer bits compute in 16)."""
     return FP32 if model.dtype == "f32" else 2
+
+
+def sequences_per_replica(workload: Workload, layout: Layout | Layouts) -> Value:
+    """Sequences that the fullest replica serves together."""
+    return -(-workload.concurrency // layout.dp)
+
+
+def attention_sequences(layout: Layout | Layouts, sequences: Value) -> Value:
+    """Of so many sequences of a replica those whose attention one rank computes, and whose cache and state it holds:
+    all, unless fewer ranks than tp share attention."""
+    return largest(1.0, sequences * layout.attention_degree / layout.tp)
+
+
+def prefill_tokens(workload: Workload, layout: Layout | Layouts) -> Value:
+    """Prompt tokens of one prefill step of a replica."""
+    return smallest(workload.max_batched_tokens, sequences_per_replica(workload, layout) * workload.input_tokens)
 
 
 def layer_cache_bytes(attention: Attention, layout: Layout, tokens: int, bytes_per_value: int) -> int:
@@ -36,8 +57,8 @@ def layer_state_bytes(attention: Attention, layout: Layout) -> int:
 def sequence_bytes(model: ModelSpec, layout: Layout, layers: range, tokens: int) -> tuple[int, int]:
     """(cache, state) bytes on one rank of the stage that holds `layers`, for one sequence of `tokens` tokens."""
     cache = state = 0
-    for index in layers:
-        attention = model.attentions[model.layers[index].attention]
-        cache += layer_cache_bytes(attention, layout, tokens, value_bytes(model))
-        state += layer_state_bytes(attention, layout)
+    for name, count in Counter(model.layers[index].attention for index in layers).items():
+        attention = model.attentions[name]
+        cache += count * layer_cache_bytes(attention, layout, tokens, value_bytes(model))
+        state += count * layer_state_bytes(attention, layout)
     return cache, state

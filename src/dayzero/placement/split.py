@@ -1,14 +1,17 @@
 """How weights are cut over the ranks of a layout, and how many bytes of them one rank holds.
 
 A pipeline stage is the range of decoder layers that it holds. Cuts that do not come out even are rounded up, so the
-figures are those of the fullest rank.
+figures are those of the fullest rank. Of many layouts they are arrays, with one number for each.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from dayzero.arrays import Value, largest, share, smallest
 from dayzero.schema import Attention, Engine, Layout, ModelSpec, WeightFamily
+
+from .many import Layouts
 
 TOWERS = ("vision", "audio", "projector")
 """First words of the roles of families that turn other inputs into embeddings."""
@@ -45,7 +48,7 @@ def attention_of(family: WeightFamily, model: ModelSpec) -> Attention | None:
     return next(iter(model.attentions.values()), None) if is_mtp(family, model) else None
 
 
-def ways(family: WeightFamily, model: ModelSpec, layout: Layout) -> int:
+def ways(family: WeightFamily, model: ModelSpec, layout: Layout | Layouts) -> Value:
     """In how many parts one tensor of the family is cut. Towers count as whole here, see `rank_bytes`."""
     if family.axis is None or is_tower(family):
         return 1
@@ -55,11 +58,12 @@ def ways(family: WeightFamily, model: ModelSpec, layout: Layout) -> int:
         return layout.attention_degree
     if family.split == "kv_heads":
         attention = attention_of(family, model)
-        return max(1, min(layout.attention_degree, attention.kv_heads)) if attention else layout.attention_degree
+        most = attention.kv_heads if attention else layout.attention_degree
+        return largest(1, smallest(layout.attention_degree, most))
     return layout.tp if family.split in ("width", "shared_width", "vocab") else 1
 
 
-def experts_per_rank(family: WeightFamily, layout: Layout) -> int:
+def experts_per_rank(family: WeightFamily, layout: Layout | Layouts) -> Value:
     """Routed experts of one layer that one rank holds, or holds a part of."""
     return -(-family.experts // layout.ep)
 
@@ -73,7 +77,7 @@ def _units(family: WeightFamily, model: ModelSpec, extent: int) -> int:
     return units if units and extent % units == 0 else extent
 
 
-def local_extent(family: WeightFamily, model: ModelSpec, parts: int) -> tuple[int, int]:
+def local_extent(family: WeightFamily, model: ModelSpec, parts: Value) -> tuple[Value, int]:
     """(rows that the fullest rank holds, rows of the whole tensor) along the axis that is cut; (1, 1) if none is."""
     if family.axis is None:
         return 1, 1
@@ -82,7 +86,7 @@ def local_extent(family: WeightFamily, model: ModelSpec, parts: int) -> tuple[in
     return -(-units // parts) * (extent // units), extent
 
 
-def _layers_here(family: WeightFamily, model: ModelSpec, layers: range) -> tuple[int, int]:
+def layers_here(family: WeightFamily, model: ModelSpec, layers: range) -> tuple[int, int]:
     """(layers of the family that the stage holds, layers that have it); a family outside of layers counts as one."""
     last = layers.stop >= len(model.layers)
     total = len(family.layers) or 1
@@ -99,37 +103,39 @@ def _layers_here(family: WeightFamily, model: ModelSpec, layers: range) -> tuple
     return sum(index in layers for index in family.layers), total
 
 
-def _share(whole: int, family: WeightFamily, model: ModelSpec, layout: Layout, engine: Engine, layers: range) -> int:
+def _held(whole: int, family: WeightFamily, model: ModelSpec, layout: Layout | Layouts, engine: Engine, layers: range
+          ) -> Value:
     """The part of `whole`, a total over all tensors of the family, that one rank of the stage holds; rounded up."""
     unread = is_mtp(family, model) and engine.facts.speculative != "mtp"
     if unread or family.role.split(".")[0] == UNUSED:
         return 0
-    here, total = _layers_here(family, model, layers)
+    here, total = layers_here(family, model, layers)
     if is_tower(family):
-        parts = layout.tp if engine.vision == "split" else 1
-        return -(-whole * here // (total * parts))
+        return share(whole, here, total * (layout.tp if engine.vision == "split" else 1))
     local, extent = local_extent(family, model, ways(family, model, layout))
     if is_expert(family):
         local, extent = local * experts_per_rank(family, layout), extent * family.experts
-    return -(-whole * here * local // (total * extent))
+    return share(whole, here * local, total * extent)
 
 
-def rank_bytes(family: WeightFamily, model: ModelSpec, layout: Layout, engine: Engine, layers: range) -> int:
+def rank_bytes(family: WeightFamily, model: ModelSpec, layout: Layout | Layouts, engine: Engine, layers: range
+               ) -> Value:
     """Bytes of the family on one rank of the stage that holds `layers`.
 
     Multi-token-prediction layers are only loaded by an engine that speculates with them; towers are whole on every rank
     of the first stage unless the engine splits them.
     """
-    return _share(family.stored_bytes, family, model, layout, engine, layers)
+    return _held(family.stored_bytes, family, model, layout, engine, layers)
 
 
-def rank_parameters(family: WeightFamily, model: ModelSpec, layout: Layout, engine: Engine, layers: range) -> int:
+def rank_parameters(family: WeightFamily, model: ModelSpec, layout: Layout | Layouts, engine: Engine, layers: range
+                    ) -> Value:
     """Logical parameters of the family on one rank of the stage that holds `layers`, by the rules of `rank_bytes`."""
-    return _share(family.parameters, family, model, layout, engine, layers)
+    return _held(family.parameters, family, model, layout, engine, layers)
 
 
-def stage_bytes(model: ModelSpec, layout: Layout, engine: Engine, layers: range,
-                families: Iterable[WeightFamily] | None = None) -> int:
+def stage_bytes(model: ModelSpec, layout: Layout | Layouts, engine: Engine, layers: range,
+                families: Iterable[WeightFamily] | None = None) -> Value:
     """Bytes of all (or the given) families on one rank of the stage that holds `layers`."""
     chosen = model.families if families is None else families
     return sum(rank_bytes(family, model, layout, engine, layers) for family in chosen)

@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.plan_models import dense, device, sparse, target
 
-from dayzero.placement import CAUSES, device_bytes, fullest_device, sequence_bytes, sequences_per_replica
+from dayzero.placement import (
+    CAUSES,
+    device_bytes,
+    fullest_device,
+    sequence_bytes,
+    sequences_per_replica,
+    split_layers,
+)
 from dayzero.placement.memory import attention_values, feed_forward_values, layer_cache_bytes, layer_state_bytes
 from dayzero.schema import Attention, FeedForward, Layout
 
@@ -22,19 +29,20 @@ def test_all_causes_are_there_and_none_is_negative(tp: int, pp: int, dp: int, co
     layout = Layout(tp=tp, pp=pp, dp=dp)
     wanted = target(16, concurrency=concurrency, input_tokens=tokens, on=device(process_bytes=7))
     for stage in range(pp):
-        causes = device_bytes(sparse(), layout, stage, wanted)
+        causes = device_bytes(sparse(), layout, range(*split_layers(sparse(), pp)[stage]), wanted)
         assert tuple(causes) == CAUSES
         assert all(size >= 0 for size in causes.values())
         assert causes["process"] == 7
         assert (causes["logits"] > 0) == (stage == pp - 1)
-    assert fullest_device(sparse(), layout, wanted) in [device_bytes(sparse(), layout, s, wanted) for s in range(pp)]
+    assert fullest_device(sparse(), layout, wanted) in [
+        device_bytes(sparse(), layout, range(*stage), wanted) for stage in split_layers(sparse(), pp)]
 
 
 @given(more=st.integers(1, 100_000), concurrency=st.integers(1, 64))
 def test_more_work_never_needs_less(more: int, concurrency: int) -> None:
     small = target(8, input_tokens=1024, concurrency=concurrency)
     large = target(8, input_tokens=1024 + more, concurrency=concurrency + 1)
-    few, many = (device_bytes(sparse(), Layout(tp=4), 0, wanted) for wanted in (small, large))
+    few, many = (device_bytes(sparse(), Layout(tp=4), range(8), wanted) for wanted in (small, large))
     assert all(many[cause] >= few[cause] for cause in CAUSES)
 
 
@@ -46,7 +54,7 @@ def test_cache_of_a_small_dense_model_by_hand() -> None:
 
 
 def test_weights_of_one_device_are_the_checkpoint() -> None:
-    causes = device_bytes(dense(), Layout(), 0, target(1))
+    causes = device_bytes(dense(), Layout(), range(30), target(1))
     assert causes["weights"] == dense().checkpoint_bytes
     assert causes["workspace"] == 0
 
@@ -84,7 +92,7 @@ def test_a_layer_without_attention_keeps_nothing() -> None:
     assert (layer_cache_bytes(none, Layout(tp=2), 1000, 2), layer_state_bytes(none, Layout(tp=2))) == (0, 0)
     assert attention_values(none, Layout(tp=2)) == 0
     model = msgspec.structs.replace(sparse(), attentions={"a": none})
-    causes = device_bytes(model, Layout(tp=2), 0, target(2))
+    causes = device_bytes(model, Layout(tp=2), range(8), target(2))
     assert causes["weights"] > 0 and causes["kv_cache"] == causes["state"] == 0
 
 
@@ -93,11 +101,11 @@ def test_groups_that_share_attention_hold_their_own_sequences() -> None:
     one = 8 * 576 * 2 * 1280  # layers * (rank + rope) * bytes * tokens
     for concurrency, held in ((8, 1), (16, 2), (17, 3), (1, 1)):
         wanted = target(8, concurrency=concurrency)
-        assert device_bytes(latent, Layout(tp=8, attention_tp=1), 0, wanted)["kv_cache"] == held * one
-        assert device_bytes(latent, Layout(tp=8), 0, wanted)["kv_cache"] == concurrency * one
+        assert device_bytes(latent, Layout(tp=8, attention_tp=1), range(8), wanted)["kv_cache"] == held * one
+        assert device_bytes(latent, Layout(tp=8), range(8), wanted)["kv_cache"] == concurrency * one
     linear = msgspec.structs.replace(FULL, kind="linear")
     model, layout = msgspec.structs.replace(sparse(), attentions={"a": linear}), Layout(tp=8, attention_tp=2)
-    causes = device_bytes(model, layout, 0, target(8, concurrency=8))
+    causes = device_bytes(model, layout, range(8), target(8, concurrency=8))
     assert causes["state"] == 2 * 8 * layer_state_bytes(linear, layout)
 
 
@@ -115,8 +123,9 @@ def test_values_of_a_feed_forward_block_by_hand() -> None:
 
 def test_an_engine_that_holds_every_row_needs_more_with_experts_dealt_out() -> None:
     layout = Layout(tp=8, ep=8)
-    plain, vllm = (device_bytes(sparse(), layout, 0, msgspec.structs.replace(target(8, concurrency=8), engine=engine))
-                   for engine in (target(8).engine, msgspec.structs.replace(target(8).engine, name="vllm")))
+    wanted = target(8, concurrency=8)
+    plain, vllm = (device_bytes(sparse(), layout, range(8), msgspec.structs.replace(wanted, engine=engine))
+                   for engine in (wanted.engine, msgspec.structs.replace(wanted.engine, name="vllm")))
     assert vllm["activations"] > plain["activations"]
 
 

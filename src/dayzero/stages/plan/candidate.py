@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import ceil
 
 from dayzero.placement.cache import allocated_sequence, allocation_of
-from dayzero.placement.memory import device_bytes, prefill_tokens, sequences_per_replica, value_bytes
+from dayzero.placement.memory import device_bytes, sequences_per_replica, value_bytes
 from dayzero.schema import Candidate, Estimate, Layout, ModelSpec, OpGraph, Target
 
 from .cost import Cost, Costs, Split, pipeline
@@ -29,7 +29,7 @@ class Planner:
     def candidate(self, layout: Layout, split: Split) -> Candidate:
         """The candidate, without the explanation, which needs the others. `split`: layers of each stage."""
         usable = self.target.cluster.usable_bytes
-        stages = self.costs.each_stage(split, lambda stage: device_bytes(self.model, layout, stage, self.target))
+        stages = self.costs.each_stage(split, lambda stage: device_bytes(self.model, layout, range(*split[stage]), self.target))
         fullest = max(stages, key=lambda causes: sum(causes.values()))
         prefill = Cost.sum(self.costs.stages(layout, split, prefill_step(self.target)))
         decode, low, high = self._decode(layout, split)
@@ -70,9 +70,9 @@ class Planner:
         fullest stage beside everything that does not grow with them. Where groups of ranks within tp have attention of
         their own, each of them holds one of as many sequences as there are groups."""
         workload, groups, rooms = self.target.workload, layout.tp // layout.attention_degree, []
-        step, rules = prefill_tokens(workload, layout), allocation_of(self.target.engine)
+        rules = allocation_of(self.target.engine)
         for stage, (start, stop) in enumerate(split):
-            each = sum(allocated_sequence(self.model, layout, range(start, stop), workload.length, step, rules))
+            each = sum(allocated_sequence(self.model, layout, range(start, stop), workload, rules))
             if stop == len(self.model.layers):
                 each += groups * self.model.vocab_size * (value_bytes(self.model) + LOGIT_ITEM)
             growing = ("kv_cache", "state", "logits")
