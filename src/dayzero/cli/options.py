@@ -124,7 +124,7 @@ def seconds_of(option: str, given: str | None) -> float | None:
     match = _DURATION.fullmatch(given.strip())
     seconds = float(match["number"]) * _SECONDS[match["unit"]] if match else 0.0
     if not seconds:
-        raise UsageError(f"{option}: {given!r} is no time above 0", "write it with its unit: us, ms, s or min, like 15ms")
+        raise UsageError(f"{option}: {given!r} is no time above 0", "write it with its unit, us, ms, s or min: 15ms")
     return seconds
 
 
