@@ -8,27 +8,20 @@ Of more ranks than cores only as many as cores are started; each then stands for
 from __future__ import annotations
 
 import datetime
-import os
 import platform
-import subprocess
-import sys
-import time
 from importlib.util import find_spec
-from pathlib import Path
 from statistics import median
 
-from dayzero.errors import NotPossible, StageError, UsageError
+from dayzero.errors import NotPossible, UsageError
 from dayzero.progress import SILENT, Progress
-from dayzero.schema import Device, Link, Noun, from_json
+from dayzero.schema import Device, Link, Noun
 from dayzero.units import format_bytes, format_rate, format_seconds
 
 from . import host
-from .scratch import scratch
+from .together import together
 
 _NEEDS = ("torch", "transformers")
-_MODULE = ("-m", "dayzero.backends.cpu_process")
-_DEADLINE = 120.0
-"""Seconds after which the probe hangs."""
+_MODULE = "dayzero.backends.cpu_process"
 
 
 class Sample(Noun, frozen=True, kw_only=True):
@@ -142,39 +135,7 @@ def _link(summary: _Summary) -> Link:
 
 def _probe(ranks: int, threads: int, progress: Progress) -> list[Sample]:
     """What each of `ranks` processes measured. Raises StageError; none outlives the call."""
-    with scratch("dayzero-probe-") as folder:
-        processes: list[subprocess.Popen[bytes]] = []
-        try:
-            processes += (_start(folder, rank, ranks, threads) for rank in range(ranks))
-            _wait(processes, folder, progress)
-        finally:
-            for process in processes:
-                process.kill()
-                process.wait()
-        return [from_json((folder / f"{rank}.json").read_bytes(), Sample) for rank in range(ranks)]
-
-
-def _start(folder: Path, rank: int, ranks: int, threads: int) -> subprocess.Popen[bytes]:
-    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "GLOO_SOCKET_IFNAME": "lo", "HF_HUB_OFFLINE": "1"}
-    arguments = [str(os.getpid()), str(folder), str(rank), str(ranks), str(threads)]
-    with (folder / f"{rank}.log").open("wb") as log:
-        return subprocess.Popen([sys.executable, *_MODULE, *arguments], env=environment,
-                                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
-
-
-def _wait(processes: list[subprocess.Popen[bytes]], folder: Path, progress: Progress) -> None:
-    """Until every process has written what it measured; how it ends after that does not matter."""
-    start, ranks = time.monotonic(), len(processes)
-    while missing := [rank for rank in range(ranks) if not (folder / f"{rank}.json").exists()]:
-        seconds = time.monotonic() - start
-        dead = [rank for rank in missing if processes[rank].poll() is not None]
-        if dead or seconds > _DEADLINE:
-            rank = (dead or missing)[0]
-            how = f"ended with exit code {processes[rank].returncode}" if dead else f"still runs after {seconds:.0f} s"
-            raise StageError(f"measuring this machine failed: process {rank} of {ranks} {how}",
-                             "its last lines are below; try fewer ranks", (folder / f"{rank}.log").read_text()[-2000:])
-        progress.update(f"measuring this machine with {ranks} process{'es' if ranks > 1 else ''}", seconds)
-        time.sleep(0.1)
+    return together(_MODULE, ranks, threads, Sample, progress)
 
 
 BACKEND = CpuBackend()

@@ -10,7 +10,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
-from itertools import cycle, pairwise
+from itertools import pairwise
 from math import ceil, log2
 from pathlib import Path
 from statistics import median
@@ -26,12 +26,11 @@ from dayzero.schema.store import write_atomic
 
 from . import host
 from .cpu import Sample
+from .rates import matrix_rate, median_call, memory_bandwidth
 
 _ROUNDS = 7
 _SLICES = {"bandwidth": 0.16, "overhead": 0.22, "matrix": 0.07}  # seconds of each measurement in a round
 _SMALL_CALLS, _LARGE_CALLS = 30, 2
-_WIDTH = 2048  # a matrix of 8 MiB: large beside one operator's fixed cost, many of them in the weights below
-_TOKENS, _MATRICES = 128, 5  # of a prefill step
 _SMALL, _LARGE = 1 << 12, 1 << 24
 _MODEL = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 24, "num_attention_heads": 8,
           "num_key_value_heads": 4, "head_dim": 64, "vocab_size": 256, "eos_token_id": None}  # fmt: skip
@@ -56,52 +55,6 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return func(*args, **(kwargs or {}))
 
 
-def _seconds(body: Callable[[], Any]) -> float:
-    start = time.perf_counter()
-    body()
-    return time.perf_counter() - start
-
-
-def _median_call(body: Callable[[], Any], calls: int) -> float:
-    """Median time of so many calls."""
-    return median(_seconds(body) for _ in range(calls))
-
-
-def _per_call(body: Callable[[], Any], seconds: float) -> float:
-    """Median time of a call, over as many as fit into so many seconds."""
-    times: list[float] = []
-    end = time.perf_counter() + seconds
-    while not times or time.perf_counter() < end:
-        times.append(_seconds(body))
-    return median(times)
-
-
-def _bandwidth() -> Callable[[float], dict[str, float]]:
-    """Bytes a second at which weights stream through matrix-vector products."""
-    size = _WIDTH * _WIDTH * 2
-    count = max(4, 4 * host.cache_bytes() // size)
-    weights = [torch.full((_WIDTH, _WIDTH), 0.01, dtype=torch.bfloat16) for _ in range(count)]
-    vector = torch.ones(1, 1, _WIDTH, dtype=torch.bfloat16)
-
-    def sweep() -> None:
-        for weight in weights:
-            torch.nn.functional.linear(vector, weight)
-
-    return lambda seconds: {"memory_bandwidth": count * size / _per_call(sweep, seconds)}
-
-
-def _matrix_rate(dtype: torch.dtype, name: str) -> Callable[[float], dict[str, float]]:
-    """Operations a second of matrix products as prefill does them: one after another, each with other weights."""
-    rows = torch.full((_TOKENS, _WIDTH), 0.01, dtype=dtype)
-    weights = cycle([torch.full((_WIDTH, _WIDTH), 0.01, dtype=dtype) for _ in range(_MATRICES)])
-    flops = 2 * _TOKENS * _WIDTH * _WIDTH
-
-    def product() -> None:
-        torch.nn.functional.linear(rows, next(weights))
-
-    return lambda seconds: {f"flops.{name}": flops / _per_call(product, seconds)}
-
-
 class _Stamps(LogitsProcessor):  # type: ignore[misc]
     """Changes nothing; notes when each step of a generation has its logits."""
 
@@ -121,19 +74,19 @@ def _decode_steps(model: Any, prompt: torch.Tensor) -> list[float]:
     return [after - before for before, after in pairwise(stamps.times)]
 
 
-def _op_overhead(model: Any) -> Callable[[float], dict[str, float]]:
+def _op_overhead(model: Any) -> Callable[[float], float]:
     """Seconds an operator costs whatever its size, framework included: a small model's decode step / its operators."""
     prompt = torch.ones(1, _CONTEXT, dtype=torch.long)
     cache = model(prompt, use_cache=True).cache
     with _Counter() as counter:  # type: ignore[no-untyped-call]
         model(prompt[:, :1], cache=cache, use_cache=True)
 
-    def measure(seconds: float) -> dict[str, float]:
+    def measure(seconds: float) -> float:
         steps: list[float] = []
         end = time.perf_counter() + seconds
         while not steps or time.perf_counter() < end:
             steps += _decode_steps(model, prompt)
-        return {"op_overhead": median(steps) / counter.calls}
+        return float(median(steps) / counter.calls)
 
     return measure
 
@@ -161,8 +114,8 @@ def _links() -> dict[str, float]:
     for name, (call, messages, tensors) in kinds.items():
         small, large = torch.zeros(_SMALL, dtype=torch.uint8), torch.zeros(_LARGE, dtype=torch.uint8)
         dist.barrier()
-        figures[f"{name}.latency"] = _median_call(partial(call, small), _SMALL_CALLS) / messages
-        figures[f"{name}.bandwidth"] = _LARGE * tensors / _median_call(partial(call, large), _LARGE_CALLS)
+        figures[f"{name}.latency"] = median_call(partial(call, small), _SMALL_CALLS) / messages
+        figures[f"{name}.bandwidth"] = _LARGE * tensors / median_call(partial(call, large), _LARGE_CALLS)
     return figures
 
 
@@ -178,14 +131,15 @@ def main(folder: Path, rank: int, ranks: int, threads: int) -> None:
         links = _links if ranks > 1 else dict
         dist.all_reduce(torch.zeros(_SMALL, dtype=torch.uint8))
         process_bytes = host.private_memory() - sum(each.nbytes for each in model.parameters())
-        parts = [(_bandwidth(), "bandwidth"), (overhead, "overhead"), (_matrix_rate(torch.bfloat16, "bf16"), "matrix"),
-                 (_matrix_rate(torch.float32, "f32"), "matrix")]  # fmt: skip
+        here = torch.device("cpu")
+        parts = [("memory_bandwidth", memory_bandwidth(here), "bandwidth"), ("op_overhead", overhead, "overhead"),
+                 ("flops.bf16", matrix_rate(here, torch.bfloat16), "matrix"),
+                 ("flops.f32", matrix_rate(here, torch.float32), "matrix")]
         rounds = defaultdict(list)
         for _ in range(_ROUNDS):
-            for measure, kind in parts:
+            for name, measure, kind in parts:
                 dist.barrier()
-                for name, value in measure(_SLICES[kind]).items():
-                    rounds[name].append(value)
+                rounds[name].append(measure(_SLICES[kind]))
             for name, value in links().items():
                 rounds[name].append(value)
     write_atomic(folder / f"{rank}.json", to_json(Sample(rounds=rounds, process_bytes=process_bytes)))

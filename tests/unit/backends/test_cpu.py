@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from dayzero.backends import backend_for, cpu, host, measure_host
+from dayzero.backends import together as gang
 from dayzero.backends.cpu import BACKEND, Sample
 from dayzero.backends.scratch import scratch
 from dayzero.errors import NotPossible, StageError, UsageError
@@ -163,15 +164,14 @@ def test_a_process_that_dies_is_told_with_its_log(monkeypatch: pytest.MonkeyPatc
     """The others wait for it forever; none of them is left."""
     pytest.importorskip("transformers")
     started: list[subprocess.Popen[bytes]] = []
-    start = cpu._start
 
-    def broken(folder: object, rank: int, ranks: int, threads: int) -> subprocess.Popen[bytes]:
+    def broken(module: str, folder: Path, rank: int, ranks: int, threads: int) -> subprocess.Popen[bytes]:
         code = "raise SystemExit('no room')" if rank else "import time; time.sleep(100)"
-        monkeypatch.setattr(cpu, "_MODULE", ("-c", code))
-        started.append(start(folder, rank, ranks, threads))
+        with (folder / f"{rank}.log").open("wb") as log:
+            started.append(subprocess.Popen([sys.executable, "-c", code], stderr=log))
         return started[-1]
 
-    monkeypatch.setattr(cpu, "_start", broken)
+    monkeypatch.setattr(gang, "start", broken)
     with pytest.raises(StageError, match="process 1 of 2 ended with exit code 1") as caught:
         BACKEND.measure(2)
     assert "no room" in caught.value.log
