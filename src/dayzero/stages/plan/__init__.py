@@ -1,11 +1,12 @@
 """plan: ModelSpec and Target to Plan. Memory and roofline cost of every layout, ranked, with reasons. No torch.
 
 search enumerates and ranks; candidate puts one layout together; work counts flops and bytes, traffic what ranks send,
-speeds says how fast; cost turns them into seconds; explain
-and notes into words.
+speeds says how fast; cost turns them into seconds. pareto, limits, sensitivity, smallest and families say what else
+there is to know; reasons and explain put it into words, tables and contract show them.
 """
 
-from .explain import overview, to_contract
+from .contract import to_contract
 from .search import plan
+from .tables import explanation, overview
 
-__all__ = ["overview", "plan", "to_contract"]
+__all__ = ["explanation", "overview", "plan", "to_contract"]

@@ -1,114 +1,121 @@
-"""A plan in words: why a candidate ranks where it does, tables for the terminal, and the JSON of the contract."""
+"""A plan in words: why a candidate ranks where it does, what limits it, what the others lose."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
 
-from dayzero.schema import Candidate, Estimate, Plan, Rejected, Trained
+from dayzero.schema import Candidate, Change, Limits, Plan, Size, Target, Trained
 from dayzero.units import format_bytes, format_seconds
 
-from .training import training_contract, training_table
+from .limits import missed, verdict
+from .reasons import compared, lacks
 
 
-def explained(candidates: list[Candidate], top: int) -> tuple[Candidate, ...]:
+class Counts(NamedTuple):
+    """How many layouts there are."""
+
+    legal: int
+    """That break no rule."""
+    fitting: int
+    """Of them those with room for the workload."""
+    within: int
+    """Of them those that keep to the limits of the target."""
+
+
+def explained(candidates: Sequence[Candidate], top: int, target: Target) -> tuple[Candidate, ...]:
     """The first `top` of the ranked candidates, each with its explanation."""
-    fitting = sum(candidate.fits for candidate in candidates)
-    return tuple(
-        msgspec.structs.replace(candidate, explanation=_why(candidate, candidates[0], place, fitting, len(candidates)))
-        for place, candidate in enumerate(candidates[:top], 1))
+    fitting = [one for one in candidates if one.fits]
+    counts = Counts(len(candidates), len(fitting), sum(one.within for one in fitting))
+    return told(candidates[:top], range(1, top + 1), counts, target)
 
 
-def _why(candidate: Candidate, best: Candidate, place: int, fitting: int, legal: int) -> str:
+def told(candidates: Sequence[Candidate], places: Sequence[int], counts: Counts, target: Target
+         ) -> tuple[Candidate, ...]:
+    """The candidates with their explanations; `places`: their ranks, from 1. The first one is what others are compared
+    with."""
+    return tuple(msgspec.structs.replace(one, explanation=why(one, candidates[0], place, counts, target.limits),
+                                         comparison=against(one, candidates[0], target))
+                 for one, place in zip(candidates, places, strict=False))
+
+
+def why(candidate: Candidate, first: Candidate, place: int, counts: Counts, limits: Limits) -> str:
     """Two sentences: the rank and its reason, then the room."""
     need, usable = format_bytes(candidate.need_bytes), format_bytes(candidate.usable_bytes)
     if not candidate.fits:
         cause = max(candidate.bytes_per_device, key=lambda name: candidate.bytes_per_device[name])
         return (f"Does not fit: the fullest device needs {need} of {usable}, most of it {cause.replace('_', ' ')}. "
-                f"{fitting} of {legal} legal layouts fit.")
-    share = candidate.tokens_per_s.value / best.tokens_per_s.value
-    behind = "as fast as the first" if share > 0.995 else f"{share:.0%} of the first"
-    rank = f"First of {fitting} that fit" if place == 1 else f"Number {place} of {fitting} that fit, {behind}"
-    return (f"{rank}: {_rate(candidate.tokens_per_s.value)} tokens/s ({candidate.limits[0]}). "
-            f"The fullest device needs {need} of {usable}; {candidate.max_sequences:,} sequences of full length fit.")
+                f"{counts.fitting} of {counts.legal} legal layouts fit.")
+    share = candidate.tokens_per_s.value / first.tokens_per_s.value
+    behind = "as fast as the first" if abs(share - 1) <= 0.005 else f"{share:.0%} of the first"
+    kept = counts.within < counts.fitting and candidate.within
+    those = f"{counts.within} that fit and keep to the limits" if kept else f"{counts.fitting} that fit"
+    rank = f"First of {those}" if place == 1 else f"Number {place} of {those}, {behind}"
+    breaks = "" if candidate.within else f" It breaks limits: {missed(limits, figures(candidate), candidate.layout)}."
+    return (f"{rank}: {rate(candidate.tokens_per_s.value)} tokens/s ({candidate.limits[0]}); {mostly(candidate)}. "
+            f"The fullest device needs {need} of {usable}; {candidate.max_sequences:,} sequences of full length fit."
+            f"{breaks}")
 
 
-def _rate(per_second: float) -> str:
+def figures(candidate: Candidate) -> dict[str, float]:
+    """What limits are about."""
+    return {"ttft_s": candidate.ttft_s.value, "tpot_s": candidate.tpot_s.value,
+            "devices": float(candidate.layout.world_size)}
+
+
+def mostly(candidate: Candidate) -> str:
+    """`a token takes 12.3 ms, 62% of it experts`."""
+    causes, total = candidate.decode_seconds, candidate.tpot_s.value
+    cause = max(causes, key=lambda name: causes[name])
+    return f"a token takes {format_seconds(total)}, {causes[cause] / total:.0%} of it {cause}"
+
+
+def against(candidate: Candidate, first: Candidate, target: Target) -> str:
+    """What it loses against the first, or what it lacks to fit; empty for the first."""
+    if not candidate.fits:
+        return lacks(candidate, target)
+    return compared(first, candidate) if candidate.layout != first.layout and first.fits else ""
+
+
+def rate(per_second: float) -> str:
+    """Tokens a second, to three digits or as a whole number."""
     return f"{per_second:,.0f}" if per_second >= 100 else f"{per_second:.3g}"
 
 
-def _candidate_table(candidates: tuple[Candidate, ...]) -> Table:
-    table = Table(title="Layouts, best first", title_justify="left", expand=False)
-    table.add_column("layout", overflow="fold")
-    for heading in ("fits", "memory", "TTFT", "TPOT", "tokens/s"):
-        table.add_column(heading, no_wrap=True)
-    table.add_column("bound by", overflow="fold")
-    for one in candidates:
-        rate = one.tokens_per_s
-        table.add_row(one.layout.text, "yes" if one.fits else "no", format_bytes(one.need_bytes),
-                      format_seconds(one.ttft_s.value), format_seconds(one.tpot_s.value),
-                      f"{_rate(rate.value)} ({_rate(rate.low)}-{_rate(rate.high)})",
-                      one.limits[0].removeprefix("decode: ").split(",")[0], style="" if one.fits else "dim")
-    return table
-
-
-def by_rule(rejected: tuple[Rejected, ...]) -> dict[tuple[str, str], list[str]]:
-    """(rule, message) -> layouts, the most frequent first."""
-    groups: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for one in rejected:
-        groups[one.rule, one.message].append(one.layout.text)
-    return dict(sorted(groups.items(), key=lambda item: -len(item[1])))
-
-
-def _rejected_table(rejected: tuple[Rejected, ...]) -> Table:
-    table = Table(title="Rejected layouts", title_justify="left", expand=False)
-    for heading in ("rule", "why", "layouts"):
-        table.add_column(heading, overflow="fold")
-    for (rule, message), layouts in by_rule(rejected).items():
-        more = f" and {len(layouts) - 3} more" if len(layouts) > 3 else ""
-        table.add_row(rule, message, "; ".join(layouts[:3]) + more)
-    return table
-
-
-def overview(plan: Plan, shown: int = 10) -> RenderableType:
-    """The plan for a terminal: a sentence, the best candidates, the rejected layouts by reason, the notes."""
-    best: Candidate | Trained | None = next((one for one in plan.training if one.fits), plan.best)
-    verdict = f"{best.layout.text}: {best.explanation}" if best else "Nothing fits on this target."
+def sentences(plan: Plan) -> list[str]:
+    """What to know first: the best layout or what is in the way, the runner-up, the limits, the smallest cluster."""
+    best: Candidate | Trained | None = plan.trained or plan.best
+    said = [f"{best.layout.text}: {best.explanation}" if best else "Nothing fits on this target."]
     nearest: Candidate | Trained | None = next(iter(plan.training), None) or next(iter(plan.candidates), None)
     if not best and nearest:
-        verdict += f" Nearest is {nearest.layout.text}. {nearest.explanation}"
-    parts: list[RenderableType] = [Text(verdict)]
-    if plan.candidates:
-        parts.append(_candidate_table(plan.candidates[:shown]))
-    if plan.training:
-        parts.append(training_table(plan.training[:shown]))
-    if plan.rejected:
-        parts.append(_rejected_table(plan.rejected))
-    parts.append(Text(f"{plan.evaluated} layouts in {format_seconds(plan.seconds)}", style="dim"))
-    parts += [Text(f"note: {note}", style="dim") for note in plan.notes]
-    return Group(*parts)
+        said[0] += f" Nearest is {nearest.layout.text}. {nearest.explanation}"
+        said += [f"It lacks {nearest.comparison}."] if isinstance(nearest, Candidate) and nearest.comparison else []
+    if plan.limits and plan.best and not plan.best.within:
+        said.append(verdict(plan.limits))
+    runner_up = next((one for one in plan.candidates[1:] if one.fits and one.comparison), None)
+    if runner_up:
+        said.append(f"Next is {runner_up.layout.text}: {runner_up.comparison}.")
+    return [*said, *map(smallest, plan.smallest)]
 
 
-def _ends(estimate: Estimate, divisor: int = 1) -> dict[str, float]:
-    return {name: getattr(estimate, name) / divisor for name in ("value", "low", "high")}
+def smallest(size: Size) -> str:
+    """`The smallest cluster that fits has 3 x 8 devices: tp=8 pp=3, TPOT 12 ms ...`."""
+    what = "fits" if size.works == "fits" else "keeps to the limits"
+    if size.layout is None:
+        return f"No cluster that {what} was found: {size.reason}."
+    shown = f"{size.nodes} x {size.devices_per_node}" if size.nodes > 1 else f"{size.devices}"
+    return f"The smallest cluster that {what} has {shown} devices: {size.layout.text}, {figures_text(size.figures)}."
 
 
-def to_contract(plan: Plan) -> dict[str, Any]:
-    """What `dayzero plan --json` prints. `step_s` is the time of a training step; null when serving."""
-    return {
-        "plans": [{
-            "layout": msgspec.structs.asdict(one.layout), "fits": one.fits, "bytes_per_device": one.bytes_per_device,
-            "usable_bytes": one.usable_bytes, "max_sequences": one.max_sequences,
-            "ttft_s": _ends(one.ttft_s), "tpot_s": _ends(one.tpot_s),
-            "tokens_per_s_per_device": _ends(one.tokens_per_s, one.layout.world_size), "step_s": None,
-            "limits": [*one.limits, *plan.notes], "explanation": one.explanation,
-        } for one in plan.candidates] + [training_contract(one, plan.notes) for one in plan.training],
-        "rejected": [{"layout": msgspec.structs.asdict(one.layout), "rule": one.rule, "message": one.message}
-                     for one in plan.rejected],
-        "evaluated": plan.evaluated, "seconds": plan.seconds,
-    }  # fmt: skip
+def figures_text(values: Mapping[str, float]) -> str:
+    """`TPOT 12 ms, TTFT 1.2 s, 5,430 tokens/s`."""
+    names = {"step_s": "a step", "tpot_s": "TPOT", "ttft_s": "TTFT"}
+    told = [f"{name} {format_seconds(values[key])}" for key, name in names.items() if key in values]
+    return ", ".join([*told, f"{rate(values['tokens_per_s'])} tokens/s"])
+
+
+def shifted(change: Change) -> dict[str, float]:
+    """By what share each figure of the first changes."""
+    return {name: change.after[name] / before - 1 for name, before in change.before.items()}

@@ -12,6 +12,7 @@ from dayzero.schema import Candidate, Layout, ModelSpec, OpGraph, Plan, Rejected
 
 from .candidate import Planner
 from .explain import explained
+from .families import families
 from .notes import notes
 from .training import plan_training
 
@@ -53,7 +54,7 @@ def plan(model: ModelSpec, target: Target, *, graph: OpGraph | None = None, top:
             candidates.append(planner.candidate(layout, split_layers(model, layout.pp)))
     candidates.sort(key=rank_key)
     return Plan(
-        candidates=explained(candidates, top), rejected=tuple(rejected), evaluated=len(wanted),
+        candidates=explained(candidates, top, target), rejected=tuple(rejected), evaluated=len(wanted),
         seconds=time.perf_counter() - started, workload=msgspec.structs.asdict(target.workload),
-        notes=notes(planner.costs, wanted),
+        notes=notes(planner.costs, wanted), families=families(rejected, wanted),
     )  # fmt: skip

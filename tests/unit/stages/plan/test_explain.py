@@ -31,7 +31,7 @@ def test_the_terminal_says_when_nothing_fits():
 def test_the_contract():
     found = plan(sparse(), target(4))
     value = json.loads(json.dumps(to_contract(found)))
-    assert set(value) == {"plans", "rejected", "evaluated", "seconds"}
+    assert {"plans", "rejected", "evaluated", "seconds"} <= set(value)
     first, best = value["plans"][0], found.candidates[0]
     assert {"layout", "fits", "bytes_per_device", "ttft_s", "tpot_s", "tokens_per_s_per_device", "step_s", "limits",
             "explanation"} <= set(first)

@@ -1,0 +1,141 @@
+"""A plan for the terminal: sentences, then tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from dayzero.schema import Candidate, Change, Family, Layout, Plan, Point, Rejected
+from dayzero.units import format_bytes, format_seconds
+
+from .explain import rate, sentences, shifted
+from .training import training_table
+
+_FAMILIES = 12
+"""Families of rejected layouts that are shown."""
+
+
+def _table(title: str, *headings: str, wide: Sequence[str] = ()) -> Table:
+    table = Table(title=title, title_justify="left", expand=False)
+    for heading in headings:
+        table.add_column(heading, overflow="fold", no_wrap=heading not in wide)
+    return table
+
+
+def _candidate_table(candidates: Sequence[Candidate]) -> Table:
+    table = _table("Layouts, best first", "layout", "fits", "memory", "TTFT", "TPOT", "tokens/s", "bound by",
+                   wide=("layout", "bound by"))
+    for one in candidates:
+        per_second, fits = one.tokens_per_s, "yes" if one.fits else "no"
+        table.add_row(one.layout.text, fits if one.within else f"{fits}, beyond limits", format_bytes(one.need_bytes),
+                      format_seconds(one.ttft_s.value), format_seconds(one.tpot_s.value),
+                      f"{rate(per_second.value)} ({rate(per_second.low)}-{rate(per_second.high)})",
+                      one.limits[0].removeprefix("decode: ").split(",")[0],
+                      style="" if one.fits and one.within else "dim")
+    return table
+
+
+def _family_table(families: Sequence[Family]) -> Table:
+    table = _table("Rejected layouts", "layouts", "rule", "why", "how many", wide=("layouts", "why"))
+    for family in families[:_FAMILIES]:
+        table.add_row(family.text if family.degrees or family.layouts == 1 else f"{family.text} and others",
+                      family.rule, family.message, str(family.layouts))
+    if len(families) > _FAMILIES:
+        table.add_row("", "", f"{len(families) - _FAMILIES} more reasons: see --json or the report",
+                      str(sum(family.layouts for family in families[_FAMILIES:])))
+    return table
+
+
+def _front_table(front: Sequence[Point]) -> Table:
+    table = _table("Throughput against latency: nothing beats these", "tokens/s a device", "tokens/s a user", "TPOT",
+                   "TTFT", "sequences", "layout", "best for", wide=("layout",))
+    for point in front:
+        table.add_row(rate(point.tokens_per_s_per_device), rate(point.tokens_per_s_per_user),
+                      format_seconds(point.tpot_s), format_seconds(point.ttft_s), f"{point.concurrency:,}",
+                      point.layout.text, " ".join(point.best_for).upper(), style="" if point.within else "dim")
+    return table
+
+
+def _sensitivity_table(changes: Sequence[Change]) -> Table:
+    names = {"tpot_s": "TPOT", "ttft_s": "TTFT", "step_s": "step", "tokens_per_s": "tokens/s"}
+    shown = [name for name in names if name in changes[0].before]
+    table = _table("If rates were others", "rate", *(names[name] for name in shown), "then first", wide=("then first",))
+    for change in changes:
+        table.add_row(f"{change.resource} {change.factor - 1:+.0%}",
+                      *(f"{shifted(change)[name]:+.1%}" for name in shown),
+                      f"{change.first.text} ({change.lead:.0%} ahead)" if change.lead else "the same")
+    return table
+
+
+def overview(plan: Plan, shown: int = 10, *, front: bool = False) -> RenderableType:
+    """The plan for a terminal: sentences, the best candidates, what rates would change, the rejected layouts by
+    reason, the notes; with `front` the trade-offs too."""
+    parts: list[RenderableType] = [Text(sentence) for sentence in sentences(plan)]
+    if plan.candidates:
+        parts.append(_candidate_table(plan.candidates[:shown]))
+    if plan.training:
+        parts.append(training_table(plan.training[:shown]))
+    if front and plan.front:
+        parts.append(_front_table(plan.front))
+    if plan.sensitivity:
+        parts.append(_sensitivity_table(plan.sensitivity))
+    if plan.families:
+        parts.append(_family_table(plan.families))
+    parts.append(Text(f"{plan.evaluated} layouts in {format_seconds(plan.seconds)}", style="dim"))
+    parts += [Text(f"note: {note}", style="dim") for note in plan.notes]
+    return Group(*parts)
+
+
+def explanation(plan: Plan, wanted: Sequence[Layout]) -> RenderableType:
+    """Why each of the wanted layouts is where it is: its rank and figures by cause beside those of the first, or every
+    rule that it breaks."""
+    parts: list[RenderableType] = []
+    for layout in wanted:
+        broken = [one for one in plan.rejected if one.layout == layout]
+        candidate = next((one for one in plan.candidates if one.layout == layout), None)
+        trained = next((one for one in plan.training if one.layout == layout), None)
+        if broken:
+            parts.append(_broken(layout, broken))
+        elif candidate:
+            parts.append(_candidate(candidate, plan.candidates[0]))
+        elif trained:
+            parts += [Text(f"{layout.text}: {trained.explanation}"), training_table([trained])]
+    return Group(*parts)
+
+
+def _broken(layout: Layout, broken: Sequence[Rejected]) -> RenderableType:
+    return Group(Text(f"{layout.text}: rejected"), *(Text(f"  {one.rule}: {one.message}") for one in broken))
+
+
+def _candidate(candidate: Candidate, first: Candidate) -> RenderableType:
+    parts: list[RenderableType] = [Text(f"{candidate.layout.text}: {candidate.explanation}")]
+    if candidate.comparison:
+        parts.append(Text(f"Against {first.layout.text}: {candidate.comparison}." if candidate.fits
+                          else f"It lacks {candidate.comparison}."))
+    parts += [Text("; ".join(candidate.limits)),
+              _by_cause("Time for a token", candidate.decode_seconds, first.decode_seconds, candidate, first, False),
+              _by_cause("Time to the first token", candidate.prefill_seconds, first.prefill_seconds, candidate, first,
+                        False),
+              _by_cause("Memory of the fullest device", candidate.bytes_per_device, first.bytes_per_device, candidate,
+                        first, True)]
+    return Group(*parts)
+
+
+def _by_cause(title: str, own: dict[str, float] | dict[str, int], of_first: dict[str, float] | dict[str, int],
+              candidate: Candidate, first: Candidate, memory: bool) -> Table:
+    """Both layouts cause by cause; one column for the first itself."""
+    alone = candidate.layout == first.layout
+    table = _table(title, "cause", candidate.layout.text, *([] if alone else [first.layout.text]))
+
+    def text(value: float) -> str:
+        return format_bytes(round(value)) if memory else format_seconds(value)
+
+    for cause in sorted({**own, **of_first}, key=lambda name: -own.get(name, 0)):
+        values = [own.get(cause, 0), *([] if alone else [of_first.get(cause, 0)])]
+        if any(values):
+            table.add_row(cause.replace("_", " "), *map(text, values))
+    table.add_row("in all", *map(text, [sum(own.values()), *([] if alone else [sum(of_first.values())])]), style="bold")
+    return table
