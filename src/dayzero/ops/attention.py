@@ -19,10 +19,10 @@ _VALUE = TensorSpec(name="value", axes=("sequences", "keys", "kv_heads", "v_head
 _OUTPUT = TensorSpec(name="output", axes=("sequences", "tokens", "heads", "v_head_dim"))
 
 
-def visible_pairs(tokens: float, context: Value, window: float = inf) -> Value:
+def visible_pairs(tokens: Value, context: Value, window: Value = inf) -> Value:
     """Query-key pairs of one sequence: the sum over i = 1 .. tokens of min(context + i, window)."""
     whole = smallest(largest(window - context, 0.0), tokens)
-    beyond = 0.0 if window == inf else window * (tokens - whole)
+    beyond = 0.0 if isinstance(window, float) and window == inf else window * (tokens - whole)
     return whole * context + whole * (whole + 1) / 2 + beyond
 
 
