@@ -143,6 +143,8 @@ class Plan(Noun, frozen=True, kw_only=True):
     """What the figures leave out."""
     training: tuple[Trained, ...] = ()
     """Layouts for training, those that fit first, then by the time of a step; `candidates` is empty then."""
+    summary: tuple[str, ...] = ()
+    """What to know first, in sentences: the first layout, the next, the limits, the smallest cluster."""
     front: tuple[Point, ...] = ()
     """Layouts and loads that no other beats, from the least latency to the most throughput."""
     limits: tuple[Bound, ...] = ()

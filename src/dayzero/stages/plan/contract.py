@@ -9,7 +9,6 @@ import msgspec
 
 from dayzero.schema import Candidate, Estimate, Layout, Plan
 
-from .explain import sentences
 from .training import training_contract
 
 
@@ -40,7 +39,7 @@ def to_contract(plan: Plan, explain: Sequence[Layout] = ()) -> dict[str, Any]:
               "plan": next((entry for known, entry in entries if known == layout), None)} for layout in explain]
     return {
         "plans": [entry for _, entry in entries], "rejected": rejected, "evaluated": plan.evaluated,
-        "seconds": plan.seconds, "summary": sentences(plan), "front": plan.front, "limits": plan.limits,
+        "seconds": plan.seconds, "summary": plan.summary, "front": plan.front, "limits": plan.limits,
         "families": plan.families, "sensitivity": plan.sensitivity, "smallest": plan.smallest,
         **({"explained": asked} if asked else {}),
     }  # fmt: skip

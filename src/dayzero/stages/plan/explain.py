@@ -84,8 +84,9 @@ def rate(per_second: float) -> str:
     return f"{per_second:,.0f}" if per_second >= 100 else f"{per_second:.3g}"
 
 
-def sentences(plan: Plan) -> list[str]:
-    """What to know first: the best layout or what is in the way, the runner-up, the limits, the smallest cluster."""
+def summed_up(plan: Plan) -> Plan:
+    """The plan with its summary: the best layout or what is in the way, the limits, the runner-up, the smallest
+    cluster."""
     best: Candidate | Trained | None = plan.trained or plan.best
     said = [f"{best.layout.text}: {best.explanation}" if best else "Nothing fits on this target."]
     nearest: Candidate | Trained | None = next(iter(plan.training), None) or next(iter(plan.candidates), None)
@@ -97,7 +98,7 @@ def sentences(plan: Plan) -> list[str]:
     runner_up = next((one for one in plan.candidates[1:] if one.fits and one.comparison), None)
     if runner_up:
         said.append(f"Next is {runner_up.layout.text}: {runner_up.comparison}.")
-    return [*said, *map(smallest, plan.smallest)]
+    return msgspec.structs.replace(plan, summary=(*said, *map(smallest, plan.smallest)))
 
 
 def smallest(size: Size) -> str:

@@ -11,7 +11,7 @@ from dayzero.progress import SILENT, Progress
 from dayzero.schema import Candidate, Layout, ModelSpec, OpGraph, Plan, Rejected, Target
 
 from .candidate import Planner
-from .explain import explained
+from .explain import explained, summed_up
 from .families import families
 from .notes import notes
 from .training import plan_training
@@ -38,7 +38,7 @@ def plan(model: ModelSpec, target: Target, *, graph: OpGraph | None = None, top:
     those alone. `graph` tells how many operators a step has. Raises LayoutError for a layout in the target of which
     no whole number of copies makes the world size, TargetError where a rate or a link is not stated."""
     if target.workload.kind == "train":
-        return plan_training(model, target, top=top, progress=progress)
+        return summed_up(plan_training(model, target, top=top, progress=progress))
     started, world = time.perf_counter(), target.cluster.world_size
     wanted = [layout if world % layout.world_size == 0 else layout.check_world(world) for layout in target.layouts]
     if not wanted:
@@ -53,8 +53,8 @@ def plan(model: ModelSpec, target: Target, *, graph: OpGraph | None = None, top:
         if not reasons:
             candidates.append(planner.candidate(layout, split_layers(model, layout.pp)))
     candidates.sort(key=rank_key)
-    return Plan(
+    return summed_up(Plan(
         candidates=explained(candidates, top, target), rejected=tuple(rejected), evaluated=len(wanted),
         seconds=time.perf_counter() - started, workload=msgspec.structs.asdict(target.workload),
         notes=notes(planner.costs, wanted), families=families(rejected, wanted),
-    )  # fmt: skip
+    ))  # fmt: skip

@@ -11,7 +11,7 @@ from rich.text import Text
 from dayzero.schema import Candidate, Change, Family, Layout, Plan, Point, Rejected
 from dayzero.units import format_bytes, format_seconds
 
-from .explain import rate, sentences, shifted
+from .explain import rate, shifted
 from .training import training_table
 
 _FAMILIES = 12
@@ -73,7 +73,7 @@ def _sensitivity_table(changes: Sequence[Change]) -> Table:
 def overview(plan: Plan, shown: int = 10, *, front: bool = False) -> RenderableType:
     """The plan for a terminal: sentences, the best candidates, what rates would change, the rejected layouts by
     reason, the notes; with `front` the trade-offs too."""
-    parts: list[RenderableType] = [Text(sentence) for sentence in sentences(plan)]
+    parts: list[RenderableType] = [Text(sentence) for sentence in plan.summary]
     if plan.candidates:
         parts.append(_candidate_table(plan.candidates[:shown]))
     if plan.training:
