@@ -4,6 +4,7 @@ trillion-parameter card that can only be planned (`planned`), and the same on to
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import msgspec
 
@@ -11,6 +12,7 @@ from dayzero.schema import (
     Attention,
     Bundle,
     Candidate,
+    Change,
     Check,
     Cluster,
     Column,
@@ -19,6 +21,7 @@ from dayzero.schema import (
     Divergence,
     Engine,
     Estimate,
+    Family,
     FeedForward,
     FileEntry,
     Finding,
@@ -36,11 +39,13 @@ from dayzero.schema import (
     Output,
     Phase,
     Plan,
+    Point,
     RankRecord,
     Rejected,
     Release,
     Results,
     RunRecord,
+    Size,
     StageResult,
     Target,
     TensorGroup,
@@ -75,13 +80,34 @@ def planned() -> Results:
     plan = Plan(candidates=(best, second, large_candidate(Layout(tp=8), target, fits=False)), rejected=(
         Rejected(layout=Layout(tp=16, pp=1), rule="shard-heads", message="96 heads are not whole on 16 ranks"),),
         evaluated=41, seconds=0.2, workload={"input_tokens": 4096, "output_tokens": 512, "concurrency": 64},
-        notes=("The network between the nodes is not overlapped with compute.",))
+        notes=("The network between the nodes is not overlapped with compute.",), **answers(best))
     bundle = Bundle(files={"plan.json": "{}"}, commands={
         "vllm, node 0": "vllm serve MODEL_FOLDER_OR_HUB_ID --tensor-parallel-size 8 --node-rank 0",
         "vllm, node 1": "vllm serve MODEL_FOLDER_OR_HUB_ID --tensor-parallel-size 8 --node-rank 1 --headless"},
         notes=("The release is a card without files.",))
     return Results(stages=_card_stages(), target=target, release=large_release(), findings=Findings(findings=(), facts={
         "params_total": 2_779_931_644_160}), plan=plan, bundle=bundle, environment={"dayzero": "0.1.0"})
+
+
+def answers(best: Candidate) -> dict[str, Any]:
+    """What the plan of `planned` says beside its layouts."""
+    points = tuple(Point(
+        layout=Layout(tp=16) if load < 8 else best.layout, concurrency=load, ttft_s=0.5 + 0.02 * load,
+        tpot_s=0.009 + 0.0002 * load, tokens_per_s_per_device=load / (0.009 + 0.0002 * load) / 16,
+        best_for=("tpot", "ttft"), within=load <= 64) for load in (1, 2, 4, 8, 16, 32, 64, 96))
+    before = {"tpot_s": 0.021, "ttft_s": 0.9, "tokens_per_s": 64 / 0.021}
+    slower = {"tpot_s": 0.024, "ttft_s": 0.95, "tokens_per_s": 64 / 0.024}
+    faster = {"tpot_s": 0.019, "ttft_s": 0.88, "tokens_per_s": 64 / 0.019}
+    changes = tuple(Change(resource=resource, factor=factor, before=before, after=after, first=first, lead=lead)
+                    for resource in ("memory bandwidth", "link bandwidth", "matrix rate")
+                    for factor, after, first, lead in ((0.8, slower, Layout(tp=8, dp=2, ep=16), 0.03),
+                                                       (1.2, faster, best.layout, 0.0)))
+    return {"front": points, "sensitivity": changes,
+            "summary": (f"{best.layout.text}: First of 2 that fit.",
+                        "Next is tp=8 ep=16 dp=2: loses 23%: experts 10 ms -> 13 ms a token."),
+            "families": (Family(degrees={"tp": 16}, rule="shard-heads", message="96 heads are not whole on 16 ranks",
+                                layouts=1, example=Layout(tp=16)),),
+            "smallest": (Size(works="fits", nodes=2, devices_per_node=8, layout=best.layout, figures=before),)}
 
 
 def too_large() -> Results:

@@ -115,12 +115,9 @@ def _operators(results: Results) -> dict[str, Any] | None:
 
 def _charts(results: Results) -> dict[str, Chart]:
     """The charts that there is something to draw for, by id."""
-    from . import charts, modules
+    from . import charts, modules, plan_charts
 
-    plan, found = results.plan, []
-    if plan is not None:
-        found += [charts.pareto_chart(plan), charts.memory_chart(plan), charts.decode_chart(plan),
-                  charts.prefill_chart(plan), charts.stage_chart(plan)]
+    found: list[Chart | None] = list(plan_charts.plan_charts(results))
     if results.verdict is not None:
         found.append(charts.layers_chart(results.verdict))
     if results.graph is not None:

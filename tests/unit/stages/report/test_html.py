@@ -11,9 +11,12 @@ from html.parser import HTMLParser
 
 import msgspec
 import pytest
+from tests.support.plan_models import dense
+from tests.support.plan_models import target as target_of
 from tests.support.results import adapted, planned, small_verdict, too_large
 
-from dayzero.schema import Bundle, Finding, Findings, Waived, to_json
+from dayzero.schema import Bundle, Finding, Findings, Limits, Waived, to_json
+from dayzero.stages.plan import plan as plan_of
 from dayzero.stages.report import report
 from dayzero.stages.report.html import _script_json
 
@@ -58,7 +61,8 @@ def test_sections_and_charts_of_a_complete_run(complete: Page) -> None:
     sections = [attributes["id"] for attributes in complete.of("section")]
     assert sections == ["stages", "release", "findings", "plan", "run", "check", "operators", "commands"]
     plots = {attributes["id"] for attributes in complete.of("div") if attributes.get("class") == "plot"}
-    assert plots == {f"chart-{name}" for name in ("pareto", "memory", "stages", "decode", "prefill", "layers")}
+    assert plots == {f"chart-{name}" for name in (
+        "pareto", "pareto-ttft", "memory", "stages", "decode", "prefill", "layers")}
     for words in ("weights dequantised from GGUF Q4_1 to bf16", "pad_strategy", "9 attention heads do not divide by 2",
                   "within 15%: yes", "The capital of France is Paris.", "measured, n=5, spread 3 %",
                   "3 x the error of the same model in bf16", "On a CPU it takes the engine's CPU build."):
@@ -210,12 +214,43 @@ def test_all_weight_families_are_there() -> None:
     assert "more-families" not in {attributes.get("id") for attributes in Page(report(planned())).of("details")}
 
 
-def test_points_of_the_pareto_plot_have_room_around_them(complete: Page) -> None:
-    figure = json.loads(complete.scripts["chart-pareto-data"])
-    for axis, values in (("xaxis", "x"), ("yaxis", "y")):
-        low, high = figure["layout"][axis]["range"]
-        points = [value for trace in figure["data"] for value in trace[values]]
-        assert low < min(points) - 0.1 * (high - low) and high > max(points) + 0.1 * (high - low)
+def test_the_front_and_the_layouts_at_the_load_that_was_asked_for() -> None:
+    page = Page(report(planned()))
+    line, points = json.loads(page.scripts["chart-pareto-data"])["data"]
+    assert line["x"] == pytest.approx([9.2, 9.4, 9.8, 10.6, 12.2, 15.4, 21.8, 28.2])  # ms
+    assert line["y"][0] == pytest.approx(1 / 0.0092 / 16)
+    assert len(set(line["marker"]["color"])) == 2, "what breaks a limit has another colour"
+    assert points["x"] == pytest.approx([21.0, 27.3]) and points["y"][0] == pytest.approx(64 / 0.021 / 16)
+    assert points["text"] == ["tp=8 pp=2", ""]
+    assert json.loads(page.scripts["chart-pareto-ttft-data"])["data"][0]["x"][0] == pytest.approx(520.0)
+
+
+def test_a_limit_is_drawn() -> None:
+    results = planned()
+    target = msgspec.structs.replace(results.target, limits=Limits(tpot_s=0.015))
+    page = Page(report(msgspec.structs.replace(results, target=target)))
+    shapes = [json.loads(page.scripts[f"chart-{name}-data"])["layout"].get("shapes", []) for name in (
+        "pareto", "pareto-ttft")]
+    assert [len(one) for one in shapes] == [1, 0] and shapes[0][0]["x0"] == pytest.approx(15.0)
+
+
+def test_what_other_rates_would_change() -> None:
+    page = Page(report(planned()))
+    slower, faster = json.loads(page.scripts["chart-sensitivity-data"])["data"]
+    assert (slower["name"], faster["name"]) == ("-20%", "+20%")
+    assert slower["x"] == pytest.approx([-12.5] * 3) and faster["x"] == pytest.approx([100 * (21 / 19 - 1)] * 3)
+    assert "tp=8 ep=16 dp=2, 3% ahead" in page.words and "96 heads are not whole on 16 ranks" in page.words
+
+
+def test_training_has_charts_of_its_own() -> None:
+    target = target_of(8, kind="train", global_batch=64)
+    plan = plan_of(dense(), target)
+    results = msgspec.structs.replace(planned(), target=target, plan=plan)
+    page = Page(report(results))
+    plots = {attributes["id"] for attributes in page.of("div") if attributes.get("class") == "plot"}
+    assert {"chart-memory", "chart-step"} <= plots and "chart-pareto" not in plots
+    step = json.loads(page.scripts["chart-step-data"])["data"]
+    assert sum(trace["x"][0] for trace in step) == pytest.approx(plan.training[0].step_s.value)
 
 
 def test_first_notes_of_the_commands_stand_out() -> None:
