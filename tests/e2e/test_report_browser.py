@@ -100,7 +100,8 @@ def test_charts_are_drawn_and_nothing_complains(browser: Any, page: Path, tmp_pa
     drawn = browser.execute_script("return [...document.querySelectorAll('.plot')].map((plot) => "
                                    "[plot.id, plot.querySelectorAll('.trace').length])")
     assert {name for name, _ in drawn} == {
-        "chart-pareto", "chart-pareto-ttft", "chart-memory", "chart-stages", "chart-decode", "chart-prefill", "chart-layers"}
+        "chart-pareto", "chart-pareto-ttft", "chart-memory", "chart-stages", "chart-decode", "chart-prefill",
+        "chart-layers"}
     assert all(traces > 0 for _, traces in drawn), drawn
     assert browser.get_log("browser") == []
     assert browser.execute_script("return performance.getEntriesByType('resource').length") == 0
