@@ -82,7 +82,15 @@ class Change(Noun, frozen=True, kw_only=True):
     first: Layout
     """The layout that ranks first then."""
     lead: float
-    """By how much that one is then ahead of the one that ranks first now, as a share of its throughput; 0: the same."""
+    """By how much that one is then ahead of the one that ranks first now, as a share of its throughput; 0: it is the
+    same one; below 0: the one that ranks first now breaks a limit then."""
+
+    @property
+    def turns(self) -> str:
+        """What becomes of the ranking."""
+        if not self.lead:
+            return "the same"
+        return f"{self.first.text}, " + (f"{self.lead:.0%} ahead" if self.lead > 0 else "for a limit is broken")
 
 
 class Size(Noun, frozen=True, kw_only=True):

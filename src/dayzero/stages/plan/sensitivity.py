@@ -12,7 +12,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from dayzero.schema import Change, Cluster, Layout, Link, Target
+from dayzero.schema import Change, Cluster, Layout, Limits, Link, Target
+
+from .limits import within
 
 FACTORS = (0.8, 1.2)
 """Of each rate."""
@@ -20,7 +22,7 @@ RESOURCES = ("memory bandwidth", "link bandwidth", "matrix rate")
 ALIKE = 0.005
 """Share of the throughput below which a lead is no lead."""
 Figures = Mapping[str, NDArray[Any]]
-"""Columns by name, one row for each layout; `tokens_per_s` is among them."""
+"""Columns by name, one row for each layout; `tokens_per_s` and what the limits are about is among them."""
 
 
 def scaled(target: Target, resource: str, factor: float) -> Target:
@@ -59,14 +61,20 @@ def sensitivity(target: Target, layouts: Sequence[Layout], evaluate: Callable[[T
     for resource in RESOURCES:
         for factor in FACTORS if resource != "link bandwidth" or joined(target.cluster) else ():
             after = evaluate(scaled(target, resource, factor))
-            rates = after["tokens_per_s"]
-            first = int(np.argmax(rates))
-            lead = float(rates[first] / rates[0] - 1)
-            first, lead = (first, lead) if lead > ALIKE else (0, 0.0)
+            first, lead = _first(after, target.limits)
             made.append(Change(resource=resource, factor=factor, before=_row(before), after=_row(after),
                                first=layouts[first], lead=lead))
     return tuple(made)
 
 
+def _first(figures: Figures, limits: Limits) -> tuple[int, float]:
+    """(the row that ranks first, its lead on the first row): where any keep to the limits, one of these."""
+    rates, keeps = figures["tokens_per_s"], within(limits, figures)
+    first = int(np.argmax(np.where(keeps, rates, -np.inf) if keeps.any() else rates))
+    lead = float(rates[first] / rates[0] - 1)
+    stays = keeps[0] or not keeps.any()
+    return (0, 0.0) if stays and lead <= ALIKE else (first, lead)
+
+
 def _row(figures: Figures) -> dict[str, float]:
-    return {name: float(column[0]) for name, column in figures.items()}
+    return {name: float(column[0]) for name, column in figures.items() if name != "devices"}

@@ -66,7 +66,7 @@ def _sensitivity_table(changes: Sequence[Change]) -> Table:
     for change in changes:
         table.add_row(f"{change.resource} {change.factor - 1:+.0%}",
                       *(f"{shifted(change)[name]:+.1%}" for name in shown),
-                      f"{change.first.text} ({change.lead:.0%} ahead)" if change.lead else "the same")
+                      change.turns)
     return table
 
 

@@ -141,7 +141,7 @@ def _candidates(fitting: Sequence[Candidate], figure_of: str) -> go.Scatter:
         text=[fitting[0].layout.text, *[""] * (len(fitting) - 1)],
         marker={"size": 12, "color": [100 * one.need_bytes / one.usable_bytes for one in fitting],
                 "colorscale": "Viridis", "cmin": 0, "cmax": 100, "line": {"width": 1, "color": PALETTE[5]},
-                "colorbar": {"title": {"text": "memory<br>used, %"}, "thickness": 12}},
+                "colorbar": {"title": {"text": "memory used, %", "side": "right"}, "thickness": 12}},
         customdata=[[one.layout.text, interval(one.tokens_per_s), interval(one.tpot_s), interval(one.ttft_s),
                      format_bytes(one.need_bytes)] for one in fitting],
         hovertemplate="<b>%{customdata[0]}</b><br>%{customdata[1]}, %{customdata[2]} a token<br>first token "
@@ -184,7 +184,7 @@ def sensitivity_chart(changes: Sequence[Change]) -> Chart | None:
         "says too whether another layout is first then.", as_json(figure),
         ("rate", *(_FIGURES[name] for name in shown), "first then"),
         tuple((f"{change.resource} {change.factor - 1:+.0%}", *(f"{_share(change, name):+.1%}" for name in shown),
-               f"{change.first.text}, {change.lead:.0%} ahead" if change.lead else "the same") for change in changes))
+               change.turns) for change in changes))
 
 
 def _share(change: Change, name: str) -> float:

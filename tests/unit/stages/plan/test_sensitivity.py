@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from tests.support.plan_models import device, target
 
-from dayzero.schema import Layout, Link
+from dayzero.schema import Layout, Limits, Link
 from dayzero.schema.hardware import Reached
 from dayzero.stages.plan.sensitivity import RESOURCES, scaled, sensitivity
 
@@ -47,6 +47,24 @@ def test_the_ranking_may_turn():
     assert slow.before["tpot_s"] == pytest.approx(0.0101) and slow.after["tpot_s"] == pytest.approx(0.0126)
     assert found["link bandwidth", 1.2].first == Layout(tp=8) and found["link bandwidth", 1.2].lead == 0
     assert found["matrix rate", 0.8].before == found["matrix rate", 0.8].after
+
+
+def test_a_limit_that_is_broken_then() -> None:
+    """tp=8 is first and takes 10.1 ms; with slower links it takes 12.6 ms, and dp=8, at 11 ms, is faster anyway; with
+    slower memory dp=8 takes 13.75 ms, and only tp=8 keeps to 12 ms."""
+    limited = msgspec.structs.replace(target(8), limits=Limits(tpot_s=0.0102))
+    found = {(one.resource, one.factor): one for one in sensitivity(limited, LAYOUTS, rates)}
+    assert found["link bandwidth", 0.8].first == Layout(dp=8), "none keeps to it: the faster one"
+    assert found["memory bandwidth", 1.2].first == Layout(dp=8) and found["memory bandwidth", 1.2].lead > 0
+    slower = msgspec.structs.replace(target(8), limits=Limits(tpot_s=0.0101))
+
+    def backwards(on):
+        figures = rates(on)
+        return {"tokens_per_s": np.array([1000.0, 500.0]), "tpot_s": figures["tpot_s"] - np.array([0.0, 0.0015])}
+
+    turned = {(one.resource, one.factor): one for one in sensitivity(slower, LAYOUTS, backwards)}["link bandwidth", 0.8]
+    assert turned.first == Layout(dp=8) and turned.lead == pytest.approx(-0.5)
+    assert turned.turns == "dp=8, for a limit is broken"
 
 
 def test_one_device_has_no_links_to_change():

@@ -1,0 +1,114 @@
+"""Answers beside the list of layouts: trade-offs over loads, what other rates would change, the smallest cluster. Each
+asks the same evaluation again, of other targets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import msgspec
+import numpy as np
+
+from dayzero.arrays import Value
+from dayzero.placement.many import Layouts
+from dayzero.schema import Change, Layout, Limits, Point, Size, Target
+
+from .limits import within
+from .pareto import best_for, front, loads, thinned
+from .rank import Columns, limited, ranked
+from .sensitivity import sensitivity
+from .smallest import Found, smallest
+
+Evaluate = Callable[[Target, Layouts], Columns]
+"""Figures of layouts on a target, in their order."""
+MOST_POINTS = 60
+"""Of trade-offs that are kept."""
+MOST_COMPARED = 200
+"""Layouts whose figures are asked for again for other rates."""
+
+
+def trade_offs(target: Target, found: Columns, evaluate: Evaluate) -> tuple[Point, ...]:
+    """The layouts and loads that no other beats in throughput per device and a latency at once, from the least time per
+    token on. `found`: the layouts at the workload's load; each is looked at with as many sequences as it has room
+    for."""
+    roomy = found.layouts.take(np.flatnonzero(found.max_sequences > 0))
+    rows = [_at(target, load, evaluate(_loaded(target, load), roomy))
+            for load in loads(_most(found), target.workload.concurrency)] if len(roomy) else []
+    points = [point for part in rows for point in part]
+    if not points:
+        return ()
+    latencies = {"tpot": np.array([point.tpot_s for point in points]),
+                 "ttft": np.array([point.ttft_s for point in points])}
+    best = best_for(np.array([point.tokens_per_s_per_device for point in points]), latencies)
+    kept = [msgspec.structs.replace(point, best_for=names) for point, names in zip(points, best, strict=True) if names]
+    kept.sort(key=lambda point: (point.tpot_s, point.ttft_s))
+    return tuple(kept[row] for row in thinned(range(len(kept)), MOST_POINTS))
+
+
+def _most(found: Columns) -> int:
+    return int(np.max(found.max_sequences, initial=0))
+
+
+def _loaded(target: Target, load: int) -> Target:
+    """The target with so many sequences under way all the time."""
+    workload = msgspec.structs.replace(target.workload, concurrency=load, arrival_rate=0.0)
+    return msgspec.structs.replace(target, workload=workload)
+
+
+def _at(target: Target, load: int, found: Columns) -> Iterator[Point]:
+    """The points of one load that none of the same load beats."""
+    rows = np.flatnonzero(found.fits)
+    rate = found.tokens_per_s[rows] / found.layouts.world_size[rows]
+    kept = front(-rate, found.tpot_s[rows]) | front(-rate, found.ttft_s[rows])
+    keeps = within(target.limits, limited(found))
+    for row, each in zip(rows[kept].tolist(), rate[kept].tolist(), strict=True):
+        yield Point(layout=found.layouts[row], concurrency=load, ttft_s=float(found.ttft_s[row]),
+                    tpot_s=float(found.tpot_s[row]), tokens_per_s_per_device=each, best_for=(),
+                    within=bool(keeps[row]))
+
+
+def rate_changes(target: Target, found: Columns, evaluate: Evaluate) -> tuple[Change, ...]:
+    """What a fifth more or less of each rate does to the first of the layouts, and which is first then: of those that
+    no other beats in throughput, time per token and time to the first, and of the next best."""
+    order = ranked(found, target.limits)
+    order = order[np.asarray(found.fits, dtype=bool)[order]]
+    if not len(order):
+        return ()
+    best = front(-found.tokens_per_s[order], found.tpot_s[order], found.ttft_s[order])
+    chosen = order[np.flatnonzero(best | (np.arange(len(order)) < MOST_COMPARED))]
+    some = found.layouts.take(chosen)
+
+    def figures(changed: Target) -> dict[str, Value]:
+        again = evaluate(changed, some)
+        return {"tokens_per_s": again.tokens_per_s, **limited(again)}
+
+    return sensitivity(target, list(some), figures)
+
+
+def smallest_cluster(target: Target, search: Callable[[Target], Columns]) -> tuple[Size, ...]:
+    """The smallest cluster that works. `search` gives the figures of all legal layouts of a target."""
+    limits = target.limits
+
+    def best(smaller: Target) -> Found | None:
+        found = search(smaller)
+        order = ranked(found, limits) if len(found.layouts) else np.zeros(0, dtype=np.int64)
+        if not len(order) or not found.fits[order[0]]:
+            return None
+        row = int(order[0])
+        return Found(found.layouts[row], keeps(found, limits, row), {
+            "tpot_s": float(found.tpot_s[row]), "ttft_s": float(found.ttft_s[row]),
+            "tokens_per_s": float(found.tokens_per_s[row])})
+
+    return smallest(target, best)
+
+
+def keeps(found: Columns, limits: Limits, row: int) -> bool:
+    """Whether a row keeps to the limits."""
+    return bool(within(limits, limited(found))[row])
+
+
+def position(layouts: Layouts, layout: Layout) -> int | None:
+    """Where the layout is; None: it is not among them."""
+    alike = np.ones(len(layouts), dtype=bool)
+    for name in ("tp", "pp", "ep", "dp", "cp", "attention_tp"):
+        alike &= getattr(layouts, name) == getattr(layout, name)
+    return int(np.flatnonzero(alike)[0]) if alike.any() else None
