@@ -17,7 +17,8 @@ Values = np.ndarray[Any, np.dtype[np.float64]]
 PERCENTILES = (0.5, 0.9, 0.99)
 """That are reported."""
 _ROUNDS = 32
-_LEAST = 1e-12
+LEAST = 1e-12
+"""In place of 0, where something is divided by it."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ def capacity(server: Server) -> Values:
     """
     room = np.minimum(server.room, server.batches[-1])
     known = np.minimum(server.batches[:, None], room)
-    batches = np.concatenate([np.maximum(known, _LEAST), np.maximum(room, _LEAST)[None]])
+    batches = np.concatenate([np.maximum(known, LEAST), np.maximum(room, LEAST)[None]])
     rates = [np.minimum(batch / (server.answers * step + batch * server.delay),
                         1 / (server.busy + server.passes * step))
              for batch in batches for step in (server.step(np.maximum(batch, 1.0)),)]
@@ -130,8 +131,8 @@ class _Queue:
         """Seconds that prefills add to a pass, at most, in that share of the passes: the prompts of a pass that has any
         are taken as geometrically distributed, at most as many as a pass takes."""
         most = np.maximum(1 / server.passes, 1.0)
-        further = np.clip(1 - 1 / self.together, _LEAST, 1 - _LEAST)
-        beyond = np.log((1 - share) / np.maximum(self.filled, _LEAST)) / np.log(further)
+        further = np.clip(1 - 1 / self.together, LEAST, 1 - LEAST)
+        beyond = np.log((1 - share) / np.maximum(self.filled, LEAST)) / np.log(further)
         prompts = np.where(self.filled > 1 - share, np.clip(np.ceil(beyond), 1.0, most), 0.0)
         seconds: Values = prompts * server.delay / np.maximum(server.passes, 1.0)
         return seconds
@@ -145,7 +146,7 @@ def _settled(server: Server, rate: Values) -> tuple[Values, Values, _Queue]:
     for _ in range(_ROUNDS):
         sequences = rate * server.answers * tpot
         running = -np.expm1(-sequences)
-        step = server.step(sequences / np.maximum(running, _LEAST)) * running
+        step = server.step(sequences / np.maximum(running, LEAST)) * running
         queue = _queue(server, rate, step)
         own = server.step(1 + sequences)
         behind = _left_behind(rate, queue) / max(server.answers, 1.0)
@@ -162,9 +163,9 @@ def _plain(server: Server, factor: Values) -> Values:
     after = np.clip(np.where(above.any(axis=0), above.argmax(axis=0), last), min(1, last), last)
     column, before = np.arange(server.steps.shape[1]), np.maximum(after - 1, 0)
     low, first = server.batches[before], server.steps[before, column]
-    width = np.maximum(server.batches[after] - low, _LEAST)
+    width = np.maximum(server.batches[after] - low, LEAST)
     slope = (server.steps[after, column] - first) / width
-    found = (1 + factor * (first - slope * low)) / np.maximum(1 - factor * slope, _LEAST)
+    found = (1 + factor * (first - slope * low)) / np.maximum(1 - factor * slope, LEAST)
     batch: Values = np.clip(found, 1.0, server.batches[-1]) - 1
     return batch
 
@@ -175,14 +176,14 @@ def _queue(server: Server, rate: Values, step: Values) -> _Queue:
     service = server.busy + server.passes * step
     busy, prefilling = np.minimum(rate * service, 1 - 1e-9), rate * server.busy
     one_by_one = service * busy / (2 * (1 - busy))
-    left = np.maximum(1 - prefilling, _LEAST)
+    left = np.maximum(1 - prefilling, LEAST)
     remaining = step / (2 * left) + server.busy**2 * rate / (2 * left * (1 + prefilling))
     gated = (1 + 2 * prefilling) * remaining - step / 2
-    each = rate * step / np.maximum(1 - rate * server.delay, _LEAST)
+    each = rate * step / np.maximum(1 - rate * server.delay, LEAST)
     quiet = np.exp(-rate * step)
     still = quiet * np.exp(-prefilling * np.exp(-prefilling) / left)
     filled = np.where(server.passes >= 1, np.minimum(each * server.passes, 1.0), (1 - quiet) / (1 - quiet + still))
-    together = np.maximum(each / np.maximum(filled, _LEAST), 1.0)
+    together = np.maximum(each / np.maximum(filled, LEAST), 1.0)
     met = np.maximum(busy, 1 - (1 - filled) * left)
     return _Queue(wait=np.maximum(one_by_one, gated), busy=busy, met=met, filled=filled, together=together)
 
@@ -190,7 +191,7 @@ def _queue(server: Server, rate: Values, step: Values) -> _Queue:
 def _left_behind(rate: Values, queue: _Queue) -> Values:
     """Prefills that a sequence waits for beyond rate x its time: at its first token it leaves behind a queue like any
     time has, but its last token comes in a pass, and passes are shorter when nothing is prefilled."""
-    waiting: Values = rate * queue.wait * (1 - queue.filled / np.maximum(queue.busy, _LEAST))
+    waiting: Values = rate * queue.wait * (1 - queue.filled / np.maximum(queue.busy, LEAST))
     more: Values = np.maximum(waiting + queue.busy - queue.filled / 2, 0.0)
     return more
 
@@ -199,13 +200,13 @@ def waiting_for_room(held: Values, seconds: Values, room: Values) -> Values:
     """Mean wait for one of `room` places, of which a share `held` is taken and each for `seconds`: half of that of an
     M/M/c queue, as places are held for equal times (Sakasegawa's approximation)."""
     places = np.maximum(room, 1.0)
-    free = np.maximum(1 - held, _LEAST)
+    free = np.maximum(1 - held, LEAST)
     wait: Values = seconds / (2 * places) * held ** (np.sqrt(2 * (places + 1)) - 1) / free
     return wait
 
 
 def _tail(mean: Values, occupied: Values, share: float) -> Values:
     """The wait that a share of the requests stays below: none for those that find no one, exponential for the rest."""
-    occupied = np.clip(occupied, _LEAST, 1.0)
+    occupied = np.clip(occupied, LEAST, 1.0)
     wait: Values = np.maximum(mean / occupied * np.log(occupied / (1 - share)), 0.0)
     return wait
