@@ -1,25 +1,12 @@
-"""Estimate and Plan: how the model is laid out on the cluster, what fits and how fast it should be."""
+"""Plan: how the model is laid out on the cluster, what fits and how fast it should be."""
 
 from __future__ import annotations
 
 from .base import Noun
+from .estimate import Estimate
 from .explanation import Bound, Change, Family, Point, Size
 from .layout import Layout
-
-
-class Estimate(Noun, frozen=True, kw_only=True):
-    """A predicted figure with the interval that it should lie in."""
-
-    value: float
-    """Best guess."""
-    low: float
-    """Lower end."""
-    high: float
-    """Upper end."""
-    unit: str
-    """s, tokens/s, B ..."""
-    source: str
-    """Measured, datasheet or formula, by the name that docs/numbers.md gives it."""
+from .serving import Arrivals, Disaggregated, Offload, Variant
 
 
 class Candidate(Noun, frozen=True, kw_only=True):
@@ -57,6 +44,10 @@ class Candidate(Noun, frozen=True, kw_only=True):
     """Whether it meets all limits of the target."""
     comparison: str = ""
     """What it loses against the first, cause by cause, or what it lacks; empty: it is the first."""
+    arrivals: Arrivals | None = None
+    """What random arrivals make of it, where the workload states a rate; the times are their means then."""
+    offload: Offload | None = None
+    """What it keeps outside of the devices; None: nothing."""
 
     @property
     def need_bytes(self) -> int:
@@ -72,10 +63,10 @@ class Trained(Noun, frozen=True, kw_only=True):
     fits: bool
     """Whether every device has room."""
     stages: tuple[tuple[int, int], ...]
-    """For each pipeline stage: first layer and one past the last."""
+    """For each pipeline stage: first layer and one past the last; interleaved, of each chunk, dealt out in turn."""
     bytes_per_device: dict[str, int]
     """Bytes on the fullest device by cause: weights, gradients, optimiser, activations, logits, communication,
-    process."""
+    fragmentation, process."""
     bytes_per_stage: tuple[dict[str, int], ...]
     """The same for one device of each pipeline stage."""
     usable_bytes: int
@@ -85,9 +76,9 @@ class Trained(Noun, frozen=True, kw_only=True):
     micro_batches: int
     """Micro-batches of a replica in a step."""
     recompute: str
-    """What backward computes again: none, selective or full."""
+    """What backward computes again: none, selective, products (every second one too) or full."""
     zero: int
-    """What replicas share: 1 optimiser states, 2 gradients too, 3 weights too."""
+    """What replicas share: 0 nothing, 1 optimiser states, 2 gradients too, 3 weights too."""
     virtual: int
     """Chunks of layers that each stage holds; above 1 the pipeline is interleaved."""
     schedule: str
@@ -108,6 +99,14 @@ class Trained(Noun, frozen=True, kw_only=True):
     """What takes most of the time."""
     explanation: str
     """Why it ranks where it does."""
+    comparison: str = ""
+    """What it loses against the first; empty for the first and where it does not fit."""
+    sequence_parallel: bool = True
+    """Whether tp ranks share what lies between products along the sequence."""
+    offload: str = "none"
+    """What lies in the host's memory, each with those before it: none, optimiser, gradients, weights."""
+    host_bytes: int = 0
+    """Bytes of that for each device."""
 
     @property
     def need_bytes(self) -> int:
@@ -155,6 +154,11 @@ class Plan(Noun, frozen=True, kw_only=True):
     """What a fifth more or less of each rate changes."""
     smallest: tuple[Size, ...] = ()
     """The smallest clusters that work, where that was asked for or this one does not."""
+
+    apart: tuple[Disaggregated, ...] = ()
+    """Workers that only prefill and workers that only decode, best first."""
+    variants: tuple[Variant, ...] = ()
+    """The best layout for each precision that the workload names."""
 
     @property
     def best(self) -> Candidate | None:
