@@ -23,7 +23,7 @@ from dayzero.data.vocabulary import vocabulary
 from dayzero.errors import DayzeroError, NotPossible, ReleaseError, StageError, UsageError, did_you_mean
 from dayzero.job import Job, Options, Stage, make_stage, up_to_date
 from dayzero.progress import SILENT, Progress
-from dayzero.resolve import check_target, read_engine, read_target, resolve_target
+from dayzero.resolve import check_target, links_identity, read_engine, read_target, resolve_target
 from dayzero.schema import (
     Bundle,
     Findings,
@@ -157,7 +157,7 @@ def _target_identity(job: Job) -> list[str]:
     """The file, its engine's profile, and the machine: a target may say that this one is to be measured. Raises
     TargetError."""
     return [read_target(job.target).decode(errors="replace"), digest(read_engine(job.target)), platform.node(),
-            platform.machine(), str(os.cpu_count())]
+            platform.machine(), str(os.cpu_count()), links_identity(job.target)]
 
 
 def _packages_identity() -> list[list[Any]]:

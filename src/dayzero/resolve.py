@@ -14,8 +14,10 @@ import tomli_w
 from dayzero.data.devices import FP8_DIALECTS, LOCAL, device
 from dayzero.data.engines import resolve_engine
 from dayzero.data.precisions import precision, precision_names
+from dayzero.data.topologies import NOMINAL, applied, matching, topology
+from dayzero.data.topologies import measured as measured_topologies
 from dayzero.errors import LayoutError, ReleaseError, TargetError, did_you_mean
-from dayzero.schema import Cluster, Device, Engine, Layout, Limits, Link, Target, TargetRequest, Workload
+from dayzero.schema import Cluster, Device, Engine, Layout, Limits, Link, Target, TargetRequest, Workload, digest
 from dayzero.schema.store import write_atomic
 from dayzero.schema.target import (
     ClusterRequest,
@@ -28,6 +30,7 @@ from dayzero.schema.target import (
     Waiver,
     WorkloadRequest,
 )
+from dayzero.schema.topology import Topology
 from dayzero.stages.read.folder import read_bounded
 
 DEFAULT_WORKLOAD = "default (docs/numbers.md)"
@@ -72,6 +75,7 @@ def check_target(path: Path, content: bytes | None = None) -> TargetRequest:
     _stated(path, request.cluster)
     _check_workload(path, request.workload or WorkloadRequest())
     resolve_engine(request.engine, path.parent)
+    _topology(path, request.cluster)
     _layouts(request)
     _waivers(path, request.waivers)
     return request
@@ -102,6 +106,12 @@ def _workload(request: WorkloadRequest | None) -> Workload:
               if value is not None}
     stated["precisions"] = tuple(stated["precisions"])
     return Workload(**stated, source="target file" if request else DEFAULT_WORKLOAD)
+
+
+def links_identity(path: Path) -> str:
+    """Digest of the topologies that a target may take its links from. Raises TargetError, StoreError."""
+    request = _parse(path).cluster
+    return digest(_topology(path, request) or (None if request.topology else measured_topologies()))
 
 
 def local_target(layouts: Sequence[Layout], folder: Path) -> Path:
@@ -218,9 +228,18 @@ def _cluster(path: Path, request: ClusterRequest, measured: Callable[[int], Devi
             raise TargetError(f'{path}: device = "{LOCAL}" has to be measured, and nothing here can',
                               "pass measured=, as `dayzero adapt` does, or describe the device in an inline table")
         chosen = measured(request.devices_per_node)
-    return Cluster(device=chosen, devices_per_node=request.devices_per_node, nodes=request.nodes,
+    made = Cluster(device=chosen, devices_per_node=request.devices_per_node, nodes=request.nodes,
                    memory_utilization=request.memory_utilization, network=network, beyond=tuple(beyond),
                    overlap=request.overlap)
+    found = _topology(path, request) or (None if request.topology or chosen.measured else matching(made))
+    return applied(made, found) if found else made
+
+
+def _topology(path: Path, request: ClusterRequest) -> Topology | None:
+    """The topology that a target names; None: none, or `nominal`."""
+    if request.topology in (None, NOMINAL):
+        return None
+    return topology(request.topology, path.parent)
 
 
 def _networks(path: Path, request: ClusterRequest) -> list[Link]:

@@ -23,11 +23,11 @@ COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "poin
 class Reached(Noun, frozen=True, kw_only=True):
     """How fast a collective was over a link. Raises TargetError for a bandwidth that is no rate."""
 
-    latency: float
-    """Seconds of one message of a small one: an all-reduce among n is 2 log2(n) messages after each other, an
-    all-gather and a reduce-scatter are log2(n), an all-to-all n - 1, a transfer one."""
     bandwidth: float
     """Bytes a second that each device sends in a large one, while all devices of the link's domain take part."""
+    latency: float | None = None
+    """Seconds of one message of a small one: an all-reduce among n is 2 log2(n) messages after each other, a transfer
+    is one, the others are log2(n). None: not known, the link's own counts."""
 
     def __post_init__(self) -> None:
         _check("bandwidth of a collective", self.bandwidth, LEAST_RATE)

@@ -113,10 +113,11 @@ def _level(link: Link | None, domain: int, collective: str, latency: bool,
            missing: tuple[str, str] | None) -> Level:
     if link is None:
         return Level(domain, 0.0, 1.0, measured=False, missing=missing)
-    reached = link.collectives.get(collective)
+    reached, stated = link.collectives.get(collective), link.latency if latency else 0.0
     if reached is not None:
-        return Level(domain, reached.latency, reached.bandwidth, measured=True)
-    return Level(domain, link.latency if latency else 0.0, link.bandwidth / link.shared_by, measured=False)
+        own = stated if reached.latency is None else reached.latency
+        return Level(domain, own, reached.bandwidth, measured=True)
+    return Level(domain, stated, link.bandwidth / link.shared_by, measured=False)
 
 
 def all_reduce(over: Fabric, ranks: Value, size: Value, stride: Value = 1) -> Seconds:

@@ -1,0 +1,60 @@
+"""Which ranks are near each other: levels from what messages between pairs take. Without torch.
+
+Ranks are taken to be numbered node by node. A domain may end where a power of two does or where a host does; it ends
+there if a pair across that edge is clearly slower than the pairs before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+_SLOWER = 1.4
+"""Times the seconds of a large message, or twice that for a small one, between a pair across the edge of a domain."""
+
+
+class Pair(NamedTuple):
+    """Seconds between two ranks."""
+
+    small: float
+    """Of a small message."""
+    large: float
+    """Of a large message."""
+
+
+def edges(ranks: int, on_host: int) -> list[int]:
+    """Sizes that a domain may have, smallest first: 1, powers of two, the ranks of a host and multiples of those. Only
+    such of which the ranks are a whole number, `on_host` among them where it is one."""
+    powers = [2**power for power in range(ranks.bit_length())]
+    sizes = {*powers, *(on_host * power for power in powers)}
+    return sorted(size for size in sizes if size < ranks and ranks % size == 0)
+
+
+def pairs(ranks: int, on_host: int) -> list[tuple[int, int]]:
+    """The pairs to measure: across each edge the first ranks of two domains, and the ranks beside the edge."""
+    found = []
+    for edge in edges(ranks, on_host):
+        found += [(0, edge), (edge - 1, edge)]
+    return list(dict.fromkeys(found))
+
+
+def domains(ranks: int, on_host: int, measured: Mapping[tuple[int, int], Pair]) -> tuple[int, ...]:
+    """Ranks of one domain of each level, innermost first; the last is all of them. One rank has no level."""
+    if ranks == 1:
+        return ()
+    found: list[int] = []
+    before: Pair | None = None
+    for edge in edges(ranks, on_host):
+        across = [measured[pair] for pair in ((0, edge), (edge - 1, edge))]
+        here = Pair(min(pair.small for pair in across), min(pair.large for pair in across))
+        if before and (here.large > _SLOWER * before.large or here.small > 2 * _SLOWER * before.small):
+            found.append(edge)
+            before = here
+        before = before or here
+    return (*found, ranks)
+
+
+def groups(ranks: int, below: int, domain: int) -> list[list[int]]:
+    """The groups of a level: in each of its domains the ranks at the same place of the domains below."""
+    return [list(range(start + place, start + domain, below))
+            for start in range(0, ranks, domain) for place in range(below)]
