@@ -35,6 +35,11 @@ def choose(condition: Value, then: Value, otherwise: Value) -> Value:
     return np.where(condition, then, otherwise) if _many(condition) else then if condition else otherwise
 
 
+def real(value: Value) -> Value:
+    """An array as floats: products of its whole numbers may be more than they hold."""
+    return value.astype(np.float64) if _many(value) else value
+
+
 def ceiling(value: Value) -> Value:
     """Rounded up to a whole number."""
     return np.ceil(value) if _many(value) else math.ceil(value)

@@ -27,7 +27,7 @@ from dayzero.errors import DayzeroError, NotPossible
 from dayzero.placement import split_layers
 from dayzero.placement.held import held_bytes
 from dayzero.placement.pool import Settings, pool
-from dayzero.placement.precision import LINEAR, recast
+from dayzero.placement.precision import LINEAR, recast, weights_at_most_8_bits
 from dayzero.placement.split import is_expert
 from dayzero.schema import Cluster, Device, Layout, Link, ModelSpec, Target, Workload
 from dayzero.schema.allocation import Allocation
@@ -235,12 +235,6 @@ def in_precision(model: ModelSpec, wanted: Precision | None) -> ModelSpec:
     if wanted.roles and not any(is_expert(family) for family in model.families):
         wanted = msgspec.structs.replace(wanted, roles=LINEAR)
     return recast(model, wanted)
-
-
-def weights_at_most_8_bits(model: ModelSpec) -> bool:
-    """Whether most stored bytes are of weights of at most 8 bits."""
-    linear = [family for family in model.families if family.parameters]
-    return 8 * sum(family.stored_bytes for family in linear) < 12 * sum(family.parameters for family in linear)
 
 
 def _target(device: Device, world: int, tokens: int, output: int, common: Common) -> Target:

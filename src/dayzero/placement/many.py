@@ -84,7 +84,7 @@ class Shared(Generic[T]):
 
     def column(self, of: Callable[[T], float]) -> Value:
         """A figure of the result, for each layout."""
-        return np.array([of(value) for value in self.values])[self.which]
+        return np.array([float(of(value)) for value in self.values])[self.which]
 
 
 def shared(function: Callable[[Layout], T], layouts: Layouts) -> Shared[T]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
+from dayzero.arrays import Value
 from dayzero.ops import attention_axes, latent_axes, linear_axes
 from dayzero.schema import Attention, FeedForward, ModelSpec, WeightFamily
 
@@ -53,7 +54,7 @@ def product(family: WeightFamily, model: ModelSpec) -> Product:
     return "head" if kind in ("embedding", "head") else "rows"
 
 
-def mixing(attention: Attention, sequences: float, tokens: float, context: float, item: float,
+def mixing(attention: Attention, sequences: Value, tokens: float, context: Value, item: float,
            absorbed: bool | None = None) -> Operator:
     """How a layer of that kind mixes tokens, all its heads. `absorbed`: how latent attention is computed, see its
     operator; other arguments as in the axes."""

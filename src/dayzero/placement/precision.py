@@ -40,6 +40,12 @@ def _converted(family: WeightFamily, wanted: Precision, roles: tuple[str, ...], 
                                    stored_bytes=int(family.parameters * bits / 8))
 
 
+def weights_at_most_8_bits(model: ModelSpec) -> bool:
+    """Whether most stored bytes are of weights of at most 8 bits."""
+    linear = [family for family in model.families if family.parameters]
+    return 8 * sum(family.stored_bytes for family in linear) < 12 * sum(family.parameters for family in linear)
+
+
 def with_kv_heads(model: ModelSpec, heads: int) -> ModelSpec:
     """The model with that many key/value heads in its full and sliding layers, each a copy of one it has."""
     grown = {name: heads / attention.kv_heads for name, attention in model.attentions.items()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from dayzero.arrays import Value, largest, smallest
+from dayzero.arrays import Value, largest, real, smallest
 from dayzero.ops import cache_bytes_per_token, state_bytes_per_sequence
 from dayzero.schema import Attention, Layout, ModelSpec, Workload
 
@@ -21,7 +21,7 @@ def value_bytes(model: ModelSpec) -> int:
 
 def sequences_per_replica(workload: Workload, layout: Layout | Layouts) -> Value:
     """Sequences that the fullest replica serves together."""
-    return -(-workload.concurrency // layout.dp)
+    return real(-(-workload.concurrency // layout.dp))
 
 
 def attention_sequences(layout: Layout | Layouts, sequences: Value) -> Value:

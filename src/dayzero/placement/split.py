@@ -103,19 +103,26 @@ def layers_here(family: WeightFamily, model: ModelSpec, layers: range) -> tuple[
     return sum(index in layers for index in family.layers), total
 
 
-def _held(whole: int, family: WeightFamily, model: ModelSpec, layout: Layout | Layouts, engine: Engine, layers: range
-          ) -> Value:
-    """The part of `whole`, a total over all tensors of the family, that one rank of the stage holds; rounded up."""
+def rank_part(family: WeightFamily, model: ModelSpec, layout: Layout | Layouts, engine: Engine
+              ) -> tuple[Value, Value]:
+    """(part, of what): the part of the family's tensors in the layers of its stage that the fullest rank holds."""
     unread = is_mtp(family, model) and engine.facts.speculative != "mtp"
     if unread or family.role.split(".")[0] == UNUSED:
-        return 0
-    here, total = layers_here(family, model, layers)
+        return 0, 1
     if is_tower(family):
-        return share(whole, here, total * (layout.tp if engine.vision == "split" else 1))
+        return 1, layout.tp if engine.vision == "split" else 1
     local, extent = local_extent(family, model, ways(family, model, layout))
     if is_expert(family):
         local, extent = local * experts_per_rank(family, layout), extent * family.experts
-    return share(whole, here * local, total * extent)
+    return local, extent
+
+
+def _held(whole: int, family: WeightFamily, model: ModelSpec, layout: Layout | Layouts, engine: Engine, layers: range
+          ) -> Value:
+    """The part of `whole`, a total over all tensors of the family, that one rank of the stage holds; rounded up."""
+    here, total = layers_here(family, model, layers)
+    part, of = rank_part(family, model, layout, engine)
+    return share(whole, here * part, total * of)
 
 
 def rank_bytes(family: WeightFamily, model: ModelSpec, layout: Layout | Layouts, engine: Engine, layers: range

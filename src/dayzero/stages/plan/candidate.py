@@ -1,100 +1,144 @@
-"""One legal layout, costed: memory of every stage, how many sequences fit, and the three estimates."""
+"""The chosen layouts in full: figures of `evaluate`, memory of every stage, and where the time goes by cause."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from math import ceil
+from typing import Any
 
-from dayzero.placement.cache import allocated_sequence, allocation_of
-from dayzero.placement.memory import device_bytes, sequences_per_replica, value_bytes
-from dayzero.schema import Candidate, Estimate, Layout, ModelSpec, OpGraph, Target
+import numpy as np
 
-from .cost import Cost, Costs, Split, pipeline
-from .speeds import EXPECTED, Triple, speeds
-from .traffic import LOGIT_ITEM
-from .work import decode_step, prefill_step
+from dayzero.arrays import Value
+from dayzero.placement.many import Layouts
+from dayzero.placement.memory import device_bytes
+from dayzero.schema import Candidate, Estimate, ModelSpec, OpGraph, Target
 
-FASTEST, SLOWEST = 0, 2
+from .batching import Batching, scaled
+from .evaluate import Evaluated, costs
+from .hops import hops
+from .roofline import COMMUNICATION, OVERHEAD, Roofline
+from .speeds import EXPECTED, Speeds, speeds
+from .stage import Split, Stages, stage, stages
+from .terms import CLASSES, Terms, arithmetic
+from .timing import class_seconds, pass_seconds
+from .work import CACHE, POINTWISE, Step, prefill_step, weight_work
+
+Detail = tuple[dict[str, float], dict[str, float]]
+"""Seconds by cause, and by the resource that bounds them."""
+DENSE = "linear"
+"""Class of the products with weights of which each is shown by its kind."""
+_NAMES = {"linear": DENSE, "expert": "experts", "cache": CACHE, "latent": CACHE, "state": "linear attention",
+          "pointwise": POINTWISE}
+"""What an engineer calls the classes of operators."""
+DECODING = "scheduling, prefill of others"
+"""What of the time between tokens is no pass of the sequence's own."""
+WAITING = "waiting, scheduling"
+"""What of the time to the first token is not the prompt's own prefill."""
 
 
 class Planner:
-    """Makes candidates for one model on one target. Raises TargetError when the device states no rate for the dtype
-    that the model computes in."""
+    """Makes candidates for one model on one target."""
 
     def __init__(self, model: ModelSpec, target: Target, graph: OpGraph | None) -> None:
-        self.model, self.target = model, target
-        target.cluster.device.rate(model.dtype)
-        self.speeds = speeds(target.cluster.device, target.engine.name)
-        self.costs = Costs(model, target, self.speeds, graph)
+        self.model, self.target, self.graph = model, target, graph
+        self.speeds: Speeds = speeds(target.cluster.device, target.engine.name)
 
-    def candidate(self, layout: Layout, split: Split) -> Candidate:
-        """The candidate, without the explanation, which needs the others. `split`: layers of each stage."""
-        usable = self.target.cluster.usable_bytes
-        stages = self.costs.each_stage(split, lambda stage: device_bytes(self.model, layout, range(*split[stage]), self.target))
-        fullest = max(stages, key=lambda causes: sum(causes.values()))
-        prefill = Cost.sum(self.costs.stages(layout, split, prefill_step(self.target)))
-        decode, low, high = self._decode(layout, split)
-        ttft, tpot, served = prefill.total, float(decode.total[EXPECTED]), self.target.workload.concurrency
+    def candidate(self, found: Evaluated, row: int, split: Split) -> Candidate:
+        """One of the evaluated layouts, without the explanation, which needs the others."""
+        layout, held, usable = found.layouts[row], stages(self.model, split), self.target.cluster.usable_bytes
+        kinds = [device_bytes(self.model, layout, layers, self.target) for layers in held.ranges]
+        fullest = max(kinds, key=lambda causes: sum(causes.values()))
+        decode, prefill = self._details(found, row, held)
+        figures = ((found.ttft_s, found.ttft_between), (found.tpot_s, found.tpot_between),
+                   (found.tokens_per_s, found.tokens_between))
+        ttft, tpot, rate = (self._estimate(value[row], between[:, row], unit) for (value, between), unit in
+                            zip(figures, ("s", "s", "tokens/s"), strict=True))
         return Candidate(
-            layout=layout, fits=sum(fullest.values()) <= usable, stages=split, bytes_per_device=fullest,
-            usable_bytes=usable, bytes_per_stage=tuple(stages), max_sequences=self._room(layout, split, stages),
-            ttft_s=self._estimate(float(ttft[EXPECTED]), float(ttft[FASTEST]), float(ttft[SLOWEST]), "s"),
-            tpot_s=self._estimate(tpot, low, high, "s"),
-            tokens_per_s=self._estimate(served / tpot, served / high, served / low, "tokens/s"),
-            decode_seconds=expected(decode.causes), prefill_seconds=expected(prefill.causes),
-            limits=(bound("decode", decode), bound("prefill", prefill)), explanation="",
+            layout=layout, fits=bool(found.fits[row]), stages=split, bytes_per_device=fullest, usable_bytes=usable,
+            bytes_per_stage=tuple(kinds[kind] for kind in held.which), max_sequences=int(found.max_sequences[row]),
+            ttft_s=ttft, tpot_s=tpot, tokens_per_s=rate, decode_seconds=decode[0], prefill_seconds=prefill[0],
+            limits=(bound("decode", decode[1]), bound("prefill", prefill[1])), explanation="",
         )  # fmt: skip
 
-    def _decode(self, layout: Layout, split: Split) -> tuple[Cost, float, float]:
-        """(cost of a token, fastest, slowest). Fastest: micro-batches keep all stages busy; slowest: one stage works at
-        a time; the value follows `interleaves`."""
-        sequences = sequences_per_replica(self.target.workload, layout)
-        serial = Cost.sum(self.costs.stages(layout, split, decode_step(self.target, sequences)))
-        micro_batches = min(layout.pp, sequences)
-        busy = serial
-        if micro_batches > 1:
-            step = decode_step(self.target, sequences / micro_batches)
-            busy = pipeline(self.costs.stages(layout, split, step), micro_batches)
-        value = busy if self.interleaves(layout) else serial
-        fastest = min(float(busy.total[FASTEST]), float(serial.total[FASTEST]))
-        return value, fastest, max(float(busy.total[SLOWEST]), float(serial.total[SLOWEST]))
+    def _estimate(self, value: float, between: Value, unit: str) -> Estimate:
+        return Estimate(value=float(value), low=float(between[0]), high=float(between[1]), unit=unit,
+                        source=self.speeds.source)
 
-    def interleaves(self, layout: Layout) -> bool:
-        """Whether the value takes micro-batches in flight: on a device known from its datasheet, where a serving
-        engine will run, with a sequence for each stage. A measured device runs the reference runtime, one stage at a
-        time."""
-        enough = sequences_per_replica(self.target.workload, layout) >= layout.pp > 1
-        return enough and not self.target.cluster.device.measured
+    def _details(self, found: Evaluated, row: int, held: Stages) -> tuple[Detail, Detail]:
+        """Of a token and of a prompt."""
+        one = found.layouts.take([row])
+        links = hops(self.target.cluster, one, held)
+        if self.speeds.shares:
+            batching = Batching(self.model, self.target, self.speeds.shares, one, held, links)
+            room = found.max_sequences[[row]]
+            load, steps = batching.load(room), (batching.decoding(room)[0], prefill_step(self.target))
+            passes = ((load.decode, found.tpot_s[row], DECODING), (load.alone, found.ttft_s[row], WAITING))
+            decode, prefill = (self._by_class(made, step, one, load.narrow, float(whole), rest)
+                               for (made, whole, rest), step in zip(passes, steps, strict=True))
+            return decode, prefill
+        first, token, _, _ = costs(Roofline(self.model, self.target, self.speeds, self.graph, one, held, links))
+        decode, prefill = ((_numbers({cause: seconds[EXPECTED] for cause, seconds in cost.causes.items()}),
+                            _numbers(cost.bounds)) for cost in (token, first))
+        return decode, prefill
 
-    def _room(self, layout: Layout, split: Split, stages: list[dict[str, int]]) -> int:
-        """Sequences of full length that fit, as the engine allocates for them, over all replicas: what is left of the
-        fullest stage beside everything that does not grow with them. Where groups of ranks within tp have attention of
-        their own, each of them holds one of as many sequences as there are groups."""
-        workload, groups, rooms = self.target.workload, layout.tp // layout.attention_degree, []
-        rules = allocation_of(self.target.engine)
-        for stage, (start, stop) in enumerate(split):
-            each = sum(allocated_sequence(self.model, layout, range(start, stop), workload, rules))
-            if stop == len(self.model.layers):
-                each += groups * self.model.vocab_size * (value_bytes(self.model) + LOGIT_ITEM)
-            growing = ("kv_cache", "state", "logits")
-            fixed = sum(size for cause, size in stages[stage].items() if cause not in growing)
-            free = max(0, self.target.cluster.usable_bytes - fixed)
-            if each or not free:  # a stage that has room and keeps nothing of a sequence limits nothing
-                rooms.append(free // each if each else 0)
-        return min(rooms) * groups * layout.dp
+    def _by_class(self, made: Terms, step: Step, one: Layouts, narrow: float, whole: float, rest: str) -> Detail:
+        """A pass by kind of operators, and what else there is of `whole` seconds."""
+        seconds, bounds, shares = dict[str, float](), dict[str, float](), self.speeds.known
+        prefill = step.phase == "prefill"
+        for name, limit, part in self._parts(made, prefill):
+            taken = float(np.max(pass_seconds(part, shares.generation, shares.engine, shares.common, prefill=prefill,
+                                              narrow=narrow)))
+            bounds[limit] = bounds.get(limit, 0.0) + taken
+            parts = self._dense(made, one, step) if name == DENSE else {name: 1.0}
+            for kind, share in parts.items():
+                seconds[kind] = seconds.get(kind, 0.0) + share * taken
+        seconds[rest] = bounds[rest] = max(0.0, whole - sum(seconds.values()))
+        return _numbers(seconds), bounds
 
-    def _estimate(self, value: float, low: float, high: float, unit: str) -> Estimate:
-        return Estimate(value=value, low=min(low, value), high=max(high, value), unit=unit, source=self.speeds.source)
+    def _dense(self, made: Terms, one: Layouts, step: Step) -> dict[str, float]:
+        """The shares of the products with weights that those of each kind take, by what each would take alone."""
+        device, shares = self.target.cluster.device, self.speeds.known
+        every = stage(self.model, range(len(self.model.layers)))
+        alone = dict[str, float]()
+        for item in weight_work(self.model, one, self.target, every, step):
+            if item.group == "linear":
+                taken = class_seconds("linear", arithmetic(item, device, shares.common),
+                                      item.bytes / device.memory_bandwidth, shares.generation, rows=made.rows,
+                                      prefill=step.phase == "prefill")
+                alone[item.kind] = alone.get(item.kind, 0.0) + float(np.max(taken))
+        return {kind: taken / sum(alone.values()) for kind, taken in alone.items()}
+
+    def _parts(self, made: Terms, prefill: bool) -> Iterator[tuple[str, str, Terms]]:
+        """(cause, what bounds it, the part of the pass): a pass is the sum of its parts."""
+        nothing = scaled(made, 0.0)
+        for kind in CLASSES:
+            rate, moved = getattr(made, f"{kind}_rate"), getattr(made, f"{kind}_bytes")
+            yield _NAMES[kind], self._bound(kind, made, prefill), replace(
+                nothing, **{f"{kind}_rate": rate, f"{kind}_bytes": moved})
+        sent = ("reduces", "reduce_steps", "exchanges", "far", "sent", "latency")
+        yield COMMUNICATION, "links", replace(nothing, **{name: getattr(made, name) for name in sent})
+        called = ("operators", "expert_layers")
+        yield OVERHEAD, OVERHEAD, replace(nothing, **{name: getattr(made, name) for name in called})
+
+    def _bound(self, kind: str, made: Terms, prefill: bool) -> str:
+        """What takes longer, arithmetic or memory."""
+        rows = {"linear": made.rows, "expert": made.expert_rows}.get(kind, 1.0)
+        rate, moved = getattr(made, f"{kind}_rate"), getattr(made, f"{kind}_bytes")
+        computing, moving = (class_seconds(kind, *part, self.speeds.known.generation, rows=rows, prefill=prefill)
+                             for part in ((rate, 0.0 * moved), (0.0 * rate, moved)))
+        return "matrix rate" if np.max(computing) > np.max(moving) else "memory bandwidth"
 
 
-def expected(causes: dict[str, Triple]) -> dict[str, float]:
-    """Expected seconds by cause, largest first."""
-    values = {cause: float(seconds[EXPECTED]) for cause, seconds in causes.items() if seconds[EXPECTED] > 0}
-    return dict(sorted(values.items(), key=lambda item: -item[1]))
+def _numbers(columns: dict[str, Any]) -> dict[str, float]:
+    """The figures of a single row that are not nothing, largest first."""
+    values = {name: float(np.max(column)) for name, column in columns.items()}
+    return dict(sorted(((name, value) for name, value in values.items() if value > 0), key=lambda item: -item[1]))
 
 
-def bound(phase: str, cost: Cost) -> str:
+def bound(phase: str, bounds: dict[str, float]) -> str:
     """`decode: memory bandwidth 81 %, links 19 %`: what takes at least a tenth of the time."""
-    total = sum(cost.bounds.values())
-    shares = sorted(((seconds / total, resource) for resource, seconds in cost.bounds.items()), reverse=True)
+    total = sum(bounds.values())
+    shares = sorted(((seconds / total, resource) for resource, seconds in bounds.items()), reverse=True)
     named = [f"{resource} {ceil(100 * share - 0.5)} %" for share, resource in shares if share >= 0.1]
     return f"{phase}: {', '.join(named)}"

@@ -2,31 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from dayzero.placement.operators import takes_part
 from dayzero.placement.split import is_tower
-from dayzero.schema import Device, Layout, ModelSpec
+from dayzero.schema import Device, ModelSpec, OpGraph, Target
 
-from .cost import Costs
-
-
-def notes(costs: Costs, layouts: Iterable[Layout]) -> tuple[str, ...]:
-    """What all figures leave out, for the model and target of `costs` and the layouts that were looked at."""
-    model, device = costs.model, costs.target.cluster.device
-    return ("routing is taken as uniform; computing and sending are taken not to overlap; queueing is left out",
-            *_device_notes(costs, device), *_model_notes(model, device), *_layout_notes(layouts))
+from .roofline import counted
+from .speeds import Speeds
 
 
-def _device_notes(costs: Costs, device: Device) -> Iterator[str]:
-    if costs.speeds.shares:
+def notes(model: ModelSpec, target: Target, speeds: Speeds, graph: OpGraph | None) -> tuple[str, ...]:
+    """What all figures leave out."""
+    device = target.cluster.device
+    return (*_time_notes(speeds), *_device_notes(speeds, device, counted(graph, "decode") is not None),
+            *_model_notes(model, device))
+
+
+def _time_notes(speeds: Speeds) -> Iterator[str]:
+    yield "routing is taken as uniform; computing and sending are taken not to overlap"
+    if speeds.shares:
+        yield ("times are means at the workload's concurrency: prompts wait for each other, and for room in the cache; "
+               "tokens a second are those of requests that follow one another")
+    else:
+        yield "queueing is left out: the time to the first token is that of a prompt alone on its replica"
+
+
+def _device_notes(speeds: Speeds, device: Device, traced: bool) -> Iterator[str]:
+    if speeds.shares:
         yield (f"only the datasheet of {device.name} is known: times take the shares of its rates, and the time of "
                "calls, that published measurements show of devices and engines like these (docs/numbers.md)")
     elif device.op_overhead is None:
         yield (f"the overhead of an operator on {device.name} is not known: the value leaves it out, "
-               + ("the high end of a time has some for each traced operator" if costs.graph else
+               + ("the high end of a time has some for each traced operator" if traced else
                   "and so does the high end of a time, since the operators were not traced"))
-    elif not costs.overhead_known():
+    elif not traced:
         yield "the operators were not traced: their overhead is left out"
     pipelined = "one stage at a time" if device.measured else "micro-batches in flight where they are enough"
     yield f"pipelines: the value takes {pipelined}; the interval spans both"
@@ -47,9 +57,3 @@ def _model_notes(model: ModelSpec, device: Device) -> Iterator[str]:
         yield "towers for other inputs are not costed: the prompt is text"
     if model.mtp_layers:
         yield "multi-token prediction is not costed: one token a step"
-
-
-def _layout_notes(layouts: Iterable[Layout]) -> Iterator[str]:
-    if any(layout.cp > 1 for layout in layouts):
-        yield ("context parallelism (cp) divides the cache in the memory figures only: the times leave out what it "
-               "saves and what it sends")

@@ -1,35 +1,38 @@
-"""The search: every layout that multiplies to the world size, judged, costed and ranked."""
+"""The search: every layout that multiplies to the world size, judged, evaluated and ranked; the best ones in full."""
 
 from __future__ import annotations
 
 import time
 
 import msgspec
+import numpy as np
 
-from dayzero.placement import blockers, layouts, split_layers
+from dayzero.arrays import Value
+from dayzero.placement import layouts, split_layers
+from dayzero.placement.many import Layouts
 from dayzero.progress import SILENT, Progress
-from dayzero.schema import Candidate, Layout, ModelSpec, OpGraph, Plan, Rejected, Target
+from dayzero.schema import ModelSpec, OpGraph, Plan, Target
 
 from .candidate import Planner
-from .explain import explained, summed_up
+from .evaluate import Evaluated, evaluate
+from .explain import Counts, summed_up, told
 from .families import families
 from .notes import notes
+from .space import judge
 from .training import plan_training
 
 
-def rejections(model: ModelSpec, layout: Layout, target: Target) -> list[Rejected]:
-    """Every reason why the layout cannot run; empty if it can."""
-    return [Rejected(layout=layout, rule=finding.rule, message=f"{finding.subject}: {finding.message}")
-            for finding in blockers(model, layout, target.engine)]
+def ranking(found: Evaluated) -> Value:
+    """Rows, best first. Those that fit come first: by throughput, then time to first token, each to three digits, then
+    memory. The others by what they lack."""
+    rate, first = (np.where(found.fits, _digits(column), 0.0) for column in (found.tokens_per_s, found.ttft_s))
+    return np.lexsort((found.need_bytes, first, -rate, ~found.fits))
 
 
-def rank_key(candidate: Candidate) -> tuple[float, ...]:
-    """Those that fit first: by throughput, then time to first token, each to three digits, then memory. The others by
-    what they lack."""
-    if not candidate.fits:
-        return 1.0, float(candidate.need_bytes)
-    rate, first = (float(f"{estimate.value:.3g}") for estimate in (candidate.tokens_per_s, candidate.ttft_s))
-    return 0.0, -rate, first, float(candidate.need_bytes)
+def _digits(column: Value) -> Value:
+    """Rounded to three digits."""
+    unit = 10.0 ** (np.floor(np.log10(column)) - 2)
+    return np.round(column / unit) * unit
 
 
 def plan(model: ModelSpec, target: Target, *, graph: OpGraph | None = None, top: int = 20,
@@ -41,20 +44,17 @@ def plan(model: ModelSpec, target: Target, *, graph: OpGraph | None = None, top:
         return summed_up(plan_training(model, target, top=top, progress=progress))
     started, world = time.perf_counter(), target.cluster.world_size
     wanted = [layout if world % layout.world_size == 0 else layout.check_world(world) for layout in target.layouts]
-    if not wanted:
-        wanted = list(layouts(world, model.mixes_experts))
-    planner = Planner(model, target, graph)
-    candidates: list[Candidate] = []
-    rejected: list[Rejected] = []
-    for done, layout in enumerate(wanted):
-        progress.update(f"layout {layout.text}", done, len(wanted))
-        reasons = rejections(model, layout, target)
-        rejected += reasons
-        if not reasons:
-            candidates.append(planner.candidate(layout, split_layers(model, layout.pp)))
-    candidates.sort(key=rank_key)
+    judged = judge(model, target.engine, Layouts.of(wanted or layouts(world, model.mixes_experts)))
+    rejected = tuple(judged.rejected())
+    progress.update("evaluating layouts", 0, len(judged.layouts))
+    found = evaluate(model, target, judged.layouts.take(judged.legal), graph=graph)
+    planner, order = Planner(model, target, graph), ranking(found)
+    chosen = [planner.candidate(found, row, split_layers(model, int(found.layouts.pp[row]))) for row in order[:top]]
+    fitting = int(found.fits.sum())
+    progress.update("evaluating layouts", len(judged.layouts), len(judged.layouts))
     return summed_up(Plan(
-        candidates=explained(candidates, top, target), rejected=tuple(rejected), evaluated=len(wanted),
-        seconds=time.perf_counter() - started, workload=msgspec.structs.asdict(target.workload),
-        notes=notes(planner.costs, wanted), families=families(rejected, wanted),
+        candidates=told(chosen, range(1, top + 1), Counts(len(found), fitting, fitting), target), rejected=rejected,
+        evaluated=len(judged.layouts), seconds=time.perf_counter() - started,
+        workload=msgspec.structs.asdict(target.workload), notes=notes(model, target, planner.speeds, graph),
+        families=families(rejected, list(judged.layouts)),
     ))  # fmt: skip

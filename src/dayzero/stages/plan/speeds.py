@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dayzero.data.efficiency import Common, EngineFigures, Generation, efficiency
+from dayzero.data.efficiency import Common, EngineFigures, Generation, Interval, efficiency
 from dayzero.schema import Device, Noun
 
 Triple = np.ndarray[Any, np.dtype[np.float64]]
@@ -33,6 +33,8 @@ class Shares(Noun, frozen=True, kw_only=True):
     """Of the engine."""
     common: Common
     """Of all."""
+    between: Interval
+    """Around times of such cases."""
 
 
 class Speeds(Noun, frozen=True, kw_only=True):
@@ -50,6 +52,13 @@ class Speeds(Noun, frozen=True, kw_only=True):
     """Of a device of which only the datasheet is known: what each class of operators reaches."""
     source: str
     """What an estimate made with them calls its source."""
+
+    @property
+    def known(self) -> Shares:
+        """The shares of a device of which only the datasheet is known. Raises ValueError for others."""
+        if self.shares is None:
+            raise ValueError("the shares of the device are not known")
+        return self.shares
 
 
 def speeds(device: Device, engine: str = "") -> Speeds:
@@ -69,10 +78,10 @@ def _fitted(device: Device, engine: str) -> Speeds:
     known = efficiency()
     (generation, measured), (figures, familiar) = known.generation(device.arch), known.engine(engine)
     like = "measured" if measured and familiar else "not measured"
-    low, high = known.interval(f"together, {like}").tpot
-    around = np.array([low, 1.0, high])
+    between = known.interval(f"together, {like}")
+    around = np.array([between.tpot[0], 1.0, between.tpot[1]])
     whose = "of its generation" if measured else "like it"
     return Speeds(matrix=generation.linear_rate / around, memory=generation.linear_bytes / around,
                   link=generation.link / around, waiting=around,
-                  shares=Shares(generation=generation, engine=figures, common=known.common),
+                  shares=Shares(generation=generation, engine=figures, common=known.common, between=between),
                   source=f"datasheet at the shares that devices {whose} reached")

@@ -5,29 +5,24 @@ A field may hold a number, or an array with one number for each of many passes: 
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from math import log2
-from typing import Any
 
 import numpy as np
 
+from dayzero.arrays import Value, largest
 from dayzero.data.efficiency import Common
 from dayzero.ops import distinct_experts
-from dayzero.placement.memory import value_bytes
-from dayzero.placement.operators import product
+from dayzero.placement.many import Layouts
 from dayzero.schema import Device, Layout, ModelSpec, Target
 
-from .work import Step, Work, cache_work, expert_rows, pointwise_work, weight_work
+from .stage import Stage, stage
+from .traffic import Sent, sends
+from .work import Step, Work, expert_rows, stage_work
 
-Value = Any
-"""A float, or an array of floats."""
+__all__ = ["CLASSES", "Terms", "Value", "arithmetic", "rows_of_expert", "terms"]
 CLASSES = ("linear", "expert", "cache", "latent", "state", "pointwise")
 """Of operators: each has two of the fields of `Terms`."""
-_CLASSES = {"latent": "latent", "linear": "state"}
-"""Kinds of attention whose operators are a class of their own."""
 
 
 @dataclass
@@ -76,13 +71,28 @@ class Terms:
     """Collectives that cross the network."""
     sent: Value = 0.0
     """Seconds of what the rank sends, at the stated bandwidth."""
+    latency: Value = 0.0
+    """Seconds of messages that are no collectives of the layers: logits, and what goes to the next stage."""
     whole_experts: Value = 0.0
     """1: each expert lies whole on one rank."""
 
-    def add(self, kind: str, rate: float, moved: float) -> None:
+    def add(self, group: str, rate: Value, moved: Value) -> None:
         """Count more of a class."""
-        setattr(self, f"{kind}_rate", getattr(self, f"{kind}_rate") + rate)
-        setattr(self, f"{kind}_bytes", getattr(self, f"{kind}_bytes") + moved)
+        setattr(self, f"{group}_rate", getattr(self, f"{group}_rate") + rate)
+        setattr(self, f"{group}_bytes", getattr(self, f"{group}_bytes") + moved)
+
+    def send(self, sent: Sent) -> None:
+        """Count what ranks send each other."""
+        self.sent = self.sent + sent.bytes / sent.wire.bandwidth
+        if not sent.collective:
+            self.latency = self.latency + sent.times * sent.messages * sent.wire.latency
+            return
+        self.far = self.far + sent.times * sent.wire.far
+        if sent.collective == "exchange":
+            self.exchanges = self.exchanges + sent.times
+        else:
+            self.reduces = self.reduces + sent.times
+            self.reduce_steps = self.reduce_steps + sent.times * sent.doublings
 
     @classmethod
     def stack(cls, passes: Sequence[Terms]) -> Terms:
@@ -91,74 +101,41 @@ class Terms:
                       for field in fields(cls)})
 
 
-def terms(model: ModelSpec, layout: Layout, target: Target, step: Step, common: Common) -> Terms:
-    """Of a pass through all layers, on one pipeline stage. Raises TargetError when a link is not stated."""
-    device, layers, made = target.cluster.device, range(len(model.layers)), Terms(rows=step.rows)
-    for kind, item in classified(model, layout, target, layers, step):
-        made.add(kind, arithmetic(kind, item, device, common), item.bytes / device.memory_bandwidth)
-    made.operators = operators(model, layers)
-    made.expert_rows, made.whole_experts = rows_of_expert(model, layout, step), float(layout.ep > 1)
-    made.expert_layers = float(expert_layers(model, layers))
-    _collectives(made, model, layout, target, step)
+def terms(model: ModelSpec, layout: Layout | Layouts, target: Target, step: Step, common: Common,
+          held: Stage | None = None) -> Terms:
+    """Of a pass through a stage, or without one through all layers. Raises TargetError when a link is not stated."""
+    held = held or stage(model, range(len(model.layers)))
+    device, made = target.cluster.device, Terms(rows=step.rows)
+    for item in stage_work(model, layout, target, held, step):
+        made.add(item.group, arithmetic(item, device, common), item.bytes / device.memory_bandwidth)
+    made.operators = held.operators * step.passes
+    made.expert_rows, made.whole_experts = rows_of_expert(model, layout, step), 1.0 * (layout.ep > 1)
+    made.expert_layers = expert_layers(model, held) * step.passes
+    for sent in sends(model, layout, target.cluster, held, step):
+        made.send(sent)
     return made
 
 
-def classified(model: ModelSpec, layout: Layout, target: Target, layers: range, step: Step
-               ) -> Iterator[tuple[str, Work]]:
-    """The work of a rank, each with its class."""
-    for item in weight_work(model, layout, target, layers, step):
-        yield "expert" if item.kind == "experts" else "linear", item
-    names = Counter(model.layers[index].attention for index in layers)
-    for name, item in zip(names, cache_work(model, layout, layers, step), strict=True):
-        yield _CLASSES.get(model.attentions[name].kind, "cache"), item
-    yield "pointwise", pointwise_work(model, layout, layers, step)
-
-
-def arithmetic(kind: str, item: Work, device: Device, common: Common) -> float:
+def arithmetic(item: Work, device: Device, common: Common) -> Value:
     """Seconds of arithmetic at the matrix rate of bf16, or as much of a faster one as such kernels gain; 0 where the
     device states no rate."""
     plain = device.flops.get("bf16") or max(device.flops.values())
     rated = device.computes_in(item.scheme)
     if rated is None:
         return 0.0
-    gain = {"linear": common.linear_gain, "expert": common.expert_gain}.get(kind, 0.0)
-    return float(item.flops / (plain * (device.flops[rated] / plain) ** gain))
+    gain = {"linear": common.linear_gain, "expert": common.expert_gain}.get(item.group, 0.0)
+    return item.flops / (plain * (device.flops[rated] / plain) ** gain)
 
 
-def operators(model: ModelSpec, layers: range) -> float:
-    """Products with weights of some layers."""
-    return float(sum(bisect_left(family.layers, layers.stop) - bisect_left(family.layers, layers.start)
-                     for family in model.families
-                     if family.parameters and len(family.shape) >= 2 and product(family, model)))
-
-
-def rows_of_expert(model: ModelSpec, layout: Layout, step: Step) -> float:
+def rows_of_expert(model: ModelSpec, layout: Layout | Layouts, step: Step) -> Value:
     """Tokens of an expert that has any, in one pass."""
     block = next((block for block in model.feed_forwards.values() if block.experts), None)
     if block is None:
         return 1.0
     together = expert_rows(layout, step.rows)
-    return max(1.0, together * block.top_k / distinct_experts(block.choices, block.top_k, together))
+    return largest(1.0, together * block.top_k / distinct_experts(block.choices, block.top_k, together))
 
 
-def expert_layers(model: ModelSpec, layers: range) -> int:
+def expert_layers(model: ModelSpec, held: Stage) -> Value:
     """Layers with routed experts."""
-    return sum(model.feed_forwards[model.layers[index].feed_forward].experts > 0 for index in layers)
-
-
-def _collectives(made: Terms, model: ModelSpec, layout: Layout, target: Target, step: Step) -> None:
-    tp, ep, item, cluster = layout.tp, layout.ep, value_bytes(model), target.cluster
-    inside = cluster.devices_per_node
-    if tp > 1:
-        link = cluster.link(tp)
-        made.reduces = float((2 if layout.attention_degree > 1 else 1) * len(model.layers))
-        made.reduce_steps = made.reduces * log2(tp)
-        made.far += made.reduces if tp > inside else 0.0
-        made.sent += made.reduces * 2 * (tp - 1) / tp * step.rows * model.hidden_size * item / link.bandwidth
-    if ep > tp and made.expert_layers:
-        block = next(block for block in model.feed_forwards.values() if block.experts)
-        copies = distinct_experts(ep, 1, block.visited)
-        made.exchanges = 2 * made.expert_layers
-        made.far += made.exchanges if ep > inside else 0.0
-        made.sent += (made.exchanges * step.rows / tp * copies * (ep - 1) / ep * block.input_width * item
-                      / cluster.link(ep).bandwidth)
+    return sum(layers for name, layers in held.blocks.items() if model.feed_forwards[name].experts)

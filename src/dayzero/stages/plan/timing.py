@@ -30,7 +30,7 @@ def smooth_max(first: Value, second: Value) -> Value:
 def pass_seconds(terms: Terms, generation: Figures, engine: Figures, common: Common | Figures, *, prefill: bool,
                  narrow: Value) -> Value:
     """Seconds of one pass. `narrow`: 1 where weights have at most 8 bits, else 0."""
-    busy: Value = terms.sent / generation.link
+    busy: Value = terms.sent / generation.link + terms.latency
     for kind in CLASSES:
         rows = {"linear": terms.rows, "expert": terms.expert_rows}.get(kind, 1.0)
         rate, moved = getattr(terms, f"{kind}_rate"), getattr(terms, f"{kind}_bytes")

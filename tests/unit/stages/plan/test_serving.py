@@ -11,6 +11,7 @@ from tests.support.plan_models import dense, sparse, target
 from dayzero.data.efficiency import efficiency
 from dayzero.schema import Layout
 from dayzero.stages.plan.serving import Load, served
+from dayzero.stages.plan.stage import stage
 from dayzero.stages.plan.terms import Terms, terms
 from dayzero.stages.plan.timing import pass_seconds, smooth_max
 from dayzero.stages.plan.work import Step, stage_work
@@ -23,7 +24,7 @@ STEP = Step(phase="decode", sequences=8, tokens=1, context=500)
 
 def test_terms_are_the_work_at_the_stated_rates() -> None:
     made, on = terms(dense(), Layout(), target(), STEP, COMMON), target()
-    work = stage_work(dense(), Layout(), on, range(len(dense().layers)), STEP)
+    work = stage_work(dense(), Layout(), on, stage(dense(), range(len(dense().layers))), STEP)
     device = on.cluster.device
     assert made.linear_bytes + made.cache_bytes + made.pointwise_bytes == pytest.approx(
         sum(item.bytes for item in work) / device.memory_bandwidth)

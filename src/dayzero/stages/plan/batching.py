@@ -1,0 +1,125 @@
+"""Times under continuous batching of many layouts at once, on devices of which only the datasheet is known: the load
+that the workload puts on each of them, for `serving`.
+
+Stages of a pipeline work on different micro-batches and prompts at the same time: with as many sequences as stages a
+step takes max(all stages, micro-batches * slowest stage), a prompt of C chunks all stages and C - 1 times the slowest,
+and prompts follow one another at the pace of the slowest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from dayzero.arrays import Value
+from dayzero.placement.many import Layouts
+from dayzero.placement.memory import sequences_per_replica
+from dayzero.placement.precision import weights_at_most_8_bits
+from dayzero.schema import ModelSpec, Target
+
+from .hops import Hops
+from .serving import Load
+from .speeds import Shares
+from .stage import Stages
+from .terms import Terms, terms
+from .timing import pass_seconds
+from .work import Step, decode_step, prefill_step
+
+WIDE = 8
+"""Groups with attention of their own above which experts count as spread widely."""
+_NOT_ADDED = ("rows", "expert_rows", "whole_experts")
+"""Fields of `Terms` that do not grow with what a pass does."""
+
+
+class Pass(NamedTuple):
+    """A pass through all stages of a pipeline."""
+
+    terms: Terms
+    """One stage after another."""
+    seconds: Value
+    """The same in seconds."""
+    slowest: Value
+    """Seconds of the slowest stage."""
+
+    def taking(self, seconds: Value) -> Terms:
+        """The terms of as much work as takes that long."""
+        return scaled(self.terms, seconds / self.seconds)
+
+
+def scaled(one: Terms, factor: Value) -> Terms:
+    """So many passes."""
+    return replace(one, **{field.name: getattr(one, field.name) * factor for field in fields(one)
+                           if field.name not in _NOT_ADDED})
+
+
+@dataclass(frozen=True)
+class Batching:
+    """Layouts with the same stages, and what their passes are counted with."""
+
+    model: ModelSpec
+    """What is served."""
+    target: Target
+    """Where."""
+    shares: Shares
+    """What its devices reach."""
+    layouts: Layouts
+    """How; as many stages each."""
+    held: Stages
+    """What the stages hold."""
+    links: Hops
+    """What joins them."""
+
+    def passing(self, step: Step) -> Pass:
+        """A pass through all stages."""
+        each = terms(self.model, self.layouts, self.target, step, self.shares.common, self.held.stage)
+        together = replace(each, **{field.name: (getattr(each, field.name) * self.held.times).sum(axis=0)
+                                    for field in fields(each) if field.name not in _NOT_ADDED})
+        sent = self.links.all.bytes(self.model, self.layouts, step)
+        for made, hop in ((each, self.links.worst), (together, self.links.all)):
+            made.sent = made.sent + sent * hop.pace
+            made.latency = made.latency + step.passes * hop.latency
+        seconds = self._seconds(together, step)
+        slowest = self._seconds(each, step).max(axis=0) if len(self.held.which) > 1 else seconds
+        return Pass(together, seconds, slowest)
+
+    def _seconds(self, made: Terms, step: Step) -> Value:
+        shares = self.shares
+        return pass_seconds(made, shares.generation, shares.engine, shares.common, prefill=step.phase == "prefill",
+                            narrow=self.narrow)
+
+    @property
+    def narrow(self) -> float:
+        """1: weights have at most 8 bits."""
+        return float(weights_at_most_8_bits(self.model))
+
+    def decoding(self, room: Value, in_flight: bool = True) -> tuple[Step, Value]:
+        """(one of as many micro-batches of a decode step, micro-batches); see `load`."""
+        stages = len(self.held.which)
+        sequences = np.minimum(sequences_per_replica(self.target.workload, self.layouts),
+                               np.maximum(room // self.layouts.dp, 1))
+        parts = np.where(sequences >= stages, stages, 1) if in_flight else np.ones_like(sequences)
+        return decode_step(self.target, sequences / parts), parts
+
+    def load(self, room: Value, *, in_flight: bool = True) -> Load:
+        """What the workload puts on them. `room`: sequences of full length that fit, over all replicas; `in_flight`:
+        whether the stages of a pipeline work on micro-batches at the same time, where there are enough."""
+        layouts, workload = self.layouts, self.target.workload
+        requests = float(workload.concurrency)
+        held = np.clip(room, 1, requests)
+        one, parts = self.decoding(room, in_flight)
+        decode = self.passing(one)
+        step = prefill_step(self.target)
+        alone = self.passing(step)
+        prompts = np.clip(workload.max_batched_tokens // workload.input_tokens, 1,
+                          np.maximum(sequences_per_replica(workload, layouts), 1))
+        full = self.passing(prefill_step(self.target, prompts))
+        spread = np.maximum(layouts.ep // layouts.tp, 1)
+        return Load(
+            decode=decode.taking(np.maximum(decode.seconds, parts * decode.slowest)),
+            alone=alone.taking((alone.seconds + (step.passes - 1) * alone.slowest) / step.passes),
+            together=full.taking(full.slowest), prompts=prompts, requests=requests, held=held,
+            groups=layouts.dp * layouts.tp // layouts.attention_degree, output=float(workload.output_tokens),
+            narrow=self.narrow, wide=1.0 * (spread > WIDE), apart=0.0, unstated=0.0,
+            batch=held * spread / layouts.dp)

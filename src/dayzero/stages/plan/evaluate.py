@@ -1,0 +1,168 @@
+"""Memory, room and times of many layouts at once: everything that the search ranks by.
+
+Layouts are taken together by their number of stages, for the stages depend on it; stages that are alike are counted
+once. Of a device that is only known by its datasheet the times are those of continuous batching (`batching`, the model
+that `score` is measured with); of a measured one, or one with a stated efficiency, those of the roofline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from dayzero.arrays import Value
+from dayzero.placement import CAUSES, split_layers
+from dayzero.placement.many import Layouts
+from dayzero.placement.memory import attention_sequences, device_bytes, sequences_per_replica
+from dayzero.schema import ModelSpec, OpGraph, Target
+
+from .batching import Batching
+from .hops import hops
+from .roofline import Cost, Roofline, chosen
+from .serving import served
+from .speeds import EXPECTED, Shares, Speeds, speeds
+from .stage import Split, Stages, stages
+from .work import decode_step, prefill_step
+
+FASTEST, SLOWEST = 0, 2
+_GROWING = ("kv_cache", "state", "logits")
+"""Causes that grow with the sequences."""
+
+
+@dataclass
+class Evaluated:
+    """Columns of one length, a row for each layout."""
+
+    layouts: Layouts
+    """The layouts."""
+    fits: Value
+    """Whether every device has room for the workload."""
+    need_bytes: Value
+    """Bytes on the fullest device."""
+    causes: dict[str, Value]
+    """The same by cause."""
+    max_sequences: Value
+    """Sequences of full length that fit at the same time, over all replicas."""
+    ttft_s: Value
+    """Time to the first token."""
+    tpot_s: Value
+    """Time for each further token."""
+    tokens_per_s: Value
+    """Output tokens a second of the whole cluster."""
+    ttft_between: Value
+    """Low and high end of `ttft_s`; shape [2, layouts]."""
+    tpot_between: Value
+    """Of `tpot_s`."""
+    tokens_between: Value
+    """Of `tokens_per_s`."""
+
+    def __len__(self) -> int:
+        return len(self.layouts)
+
+
+def evaluate(model: ModelSpec, target: Target, layouts: Layouts, *, graph: OpGraph | None = None,
+             split: Callable[[ModelSpec, int], Split] = split_layers) -> Evaluated:
+    """The layouts, none of which has more stages than there are layers. `graph` tells how many operators a step has on
+    a measured device; `split` which layers each stage holds. Raises TargetError where a rate or a link is not stated,
+    and ReleaseError when a size that the cache depends on is not known."""
+    target.cluster.device.rate(model.dtype)
+    known, parts, positions = speeds(target.cluster.device, target.engine.name), list[Evaluated](), list[Value]()
+    for pp in np.unique(layouts.pp):
+        here = np.flatnonzero(layouts.pp == pp)
+        group, held = layouts.take(here), stages(model, split(model, int(pp)))
+        parts.append(_alike(model, target, known, graph, group, held))
+        positions.append(here)
+    return _in_order(parts, np.argsort(np.concatenate(positions)))
+
+
+def _in_order(parts: list[Evaluated], order: Value) -> Evaluated:
+    """The rows of all parts, in that order."""
+    def column(values: list[Any]) -> Any:
+        if isinstance(values[0], dict):
+            return {key: column([value[key] for value in values]) for key in values[0]}
+        if isinstance(values[0], Layouts):
+            return Layouts(*(column([getattr(value, field.name) for value in values]) for field in fields(Layouts)))
+        return np.concatenate(values, axis=-1)[..., order]
+
+    return Evaluated(**{field.name: column([getattr(part, field.name) for part in parts])
+                        for field in fields(Evaluated)})
+
+
+def _alike(model: ModelSpec, target: Target, known: Speeds, graph: OpGraph | None, layouts: Layouts, held: Stages
+           ) -> Evaluated:
+    """Layouts with the same stages."""
+    kinds = [{cause: np.broadcast_to(size, len(layouts)) for cause, size in
+              device_bytes(model, layouts, layers, target).items()} for layers in held.ranges]
+    needs = np.array([sum(causes.values()) for causes in kinds])
+    fullest = needs.argmax(axis=0)[None]
+    causes = {cause: np.take_along_axis(np.array([kind[cause] for kind in kinds]), fullest, axis=0)[0]
+              for cause in CAUSES}
+    room = _room(model, target, layouts, kinds)
+    links = hops(target.cluster, layouts, held)
+    if known.shares:
+        ttft, tpot, rate = _batched(Batching(model, target, known.shares, layouts, held, links), known.shares, room)
+    else:
+        ttft, tpot, rate = _rooflined(Roofline(model, target, known, graph, layouts, held, links))
+    need = np.take_along_axis(needs, fullest, axis=0)[0]
+    return Evaluated(layouts=layouts, fits=need <= target.cluster.usable_bytes, need_bytes=need, causes=causes,
+                     max_sequences=room, ttft_s=ttft[EXPECTED], tpot_s=tpot[EXPECTED], tokens_per_s=rate[EXPECTED],
+                     ttft_between=ttft[[FASTEST, SLOWEST]], tpot_between=tpot[[FASTEST, SLOWEST]],
+                     tokens_between=rate[[SLOWEST, FASTEST]])
+
+
+def _room(model: ModelSpec, target: Target, layouts: Layouts, kinds: list[dict[str, Value]]) -> Value:
+    """Sequences of full length that fit, as the engine allocates for them, over all replicas: what is left of the
+    fullest stage beside everything that does not grow with them. Where groups of ranks within tp have attention of
+    their own, each of them holds one of as many sequences as there are groups."""
+    sequences, groups = sequences_per_replica(target.workload, layouts), layouts.tp // layouts.attention_degree
+    held = np.ceil(attention_sequences(layouts, sequences))
+    rooms = []
+    for causes in kinds:
+        each = (causes["kv_cache"] + causes["state"]) / held + groups * causes["logits"] / sequences
+        fixed = sum(size for cause, size in causes.items() if cause not in _GROWING)
+        free = np.maximum(0, target.cluster.usable_bytes - fixed)
+        # a stage that has room and keeps nothing of a sequence limits nothing
+        none = np.where(free > 0, np.inf, 0.0)
+        rooms.append(np.where(each > 0, np.floor(free / np.where(each > 0, each, 1.0)), none))
+    return (np.min(rooms, axis=0) * groups * layouts.dp).astype(np.int64)
+
+
+def _batched(batching: Batching, shares: Shares, room: Value) -> tuple[Value, Value, Value]:
+    """(time to the first token, between tokens, tokens a second), each fastest, expected and slowest. The interval is
+    what measured cases lay in; no pipeline was among them, so its slow end has one stage at work at a time."""
+    figures, workload = (shares.generation, shares.engine, shares.common), batching.target.workload
+    tpot, ttft = served(batching.load(room), *figures)
+    slow = served(batching.load(room, in_flight=False), *figures)[0] if len(batching.held.which) > 1 else tpot
+    between = shares.between
+    first = np.array([between.ttft[0] * ttft, ttft, between.ttft[1] * ttft])
+    each = np.array([between.tpot[0] * tpot, tpot, between.tpot[1] * np.maximum(tpot, slow)])
+    return first, each, workload.concurrency * workload.output_tokens / (first + (workload.output_tokens - 1) * each)
+
+
+def _rooflined(roofline: Roofline) -> tuple[Value, Value, Value]:
+    """The same at one share of the rates, where requests do not wait for each other."""
+    first, value, fast, slow = costs(roofline)
+    ttft, tpot = first.total, value.total[EXPECTED]
+    each = np.array([np.minimum(fast, tpot), tpot, np.maximum(slow, tpot)])
+    ttft = np.array([np.minimum(ttft[0], ttft[1]), ttft[1], np.maximum(ttft[2], ttft[1])])
+    return ttft, each, roofline.target.workload.concurrency / each
+
+
+def costs(roofline: Roofline) -> tuple[Cost, Cost, Value, Value]:
+    """(cost of a prompt, of a token, the token's fastest and slowest seconds). Fastest: micro-batches keep all stages
+    busy; slowest: one stage works at a time. The value takes micro-batches where a serving engine will run and there
+    is a sequence for each stage; a measured device runs the reference runtime, one stage at a time."""
+    target, layouts, stages = roofline.target, roofline.layouts, len(roofline.held.which)
+    first = roofline.one_by_one(roofline.stages(prefill_step(target)), prefill_step(target))
+    sequences = sequences_per_replica(target.workload, layouts)
+    step = decode_step(target, sequences)
+    serial = roofline.one_by_one(roofline.stages(step), step)
+    parts = np.minimum(stages, sequences)
+    busy = roofline.pipeline(decode_step(target, sequences / parts), parts) if stages > 1 else serial
+    enough = (sequences >= stages) & (stages > 1) & (not target.cluster.device.measured)
+    value = chosen(enough, busy, serial)
+    return (first, value, np.minimum(busy.total[FASTEST], serial.total[FASTEST]),
+            np.maximum(busy.total[SLOWEST], serial.total[SLOWEST]))
