@@ -154,6 +154,8 @@ class Allocation(Noun, frozen=True, kw_only=True):
     """Whether pages of all layers are alike, and layers of different kinds share the pool in groups of equal size."""
     bounded_windows: bool = True
     """Whether a sliding layer keeps its window only."""
+    bounded_chunks: bool = True
+    """The same of layers whose attention stays inside chunks; it keeps everything where windows are not bounded."""
     window_share: float | None = None
     """Tokens that sliding layers get for each token of full layers, in pools of their own; None: no such pools."""
     state_share: float | None = None

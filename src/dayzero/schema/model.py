@@ -22,6 +22,8 @@ class Attention(Noun, frozen=True, kw_only=True):
     """Width of a value head."""
     window: int | None = None
     """Tokens that a sliding layer sees; None: all."""
+    chunked: bool = False
+    """Whether `window` is the length of chunks that do not see each other, so that a query sees at most so many."""
     q_rank: int | None = None
     """Width of the compressed query (latent attention); None: queries are not compressed."""
     kv_rank: int | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import Any
 
 from dayzero.schema import Attention, FeedForward
 
@@ -76,10 +77,11 @@ def attention(name: str, facts: Facts, seen: Seen, config: Config) -> Attention:
                      head_dim=choose.pick(own + "head_dim", seen.rows("attention.k"), kv_heads),
                      v_head_dim=choose.pick(own + "v_head_dim", seen.rows("attention.v"), kv_heads),
                      window=facts.get("window") if kind == "sliding" else None,
+                     chunked=kind == "sliding" and "chunk" in facts,
                      **(_indexer(facts) if kind == "sparse" else {}))  # fmt: skip
 
 
-def _indexer(facts: Facts) -> dict[str, int]:
+def _indexer(facts: Facts) -> dict[str, Any]:
     """Sizes of what chooses the entries that a query looks at; empty: nothing does."""
     return {name: facts[name] for name in ("index_heads", "index_head_dim", "index_top_k") if name in facts}
 

@@ -10,12 +10,12 @@ from .config import DEFAULT, LIMITS, Config
 Facts = dict[str, int]
 """Dimension by vocabulary name; a dimension that the model does not have is absent."""
 
-OPTIONAL = ("q_rank", "kv_rank", "nope_dim", "rope_dim", "window", "full_every", "window_layers", "sliding_heads",
-            "sliding_kv_heads", "sliding_head_dim", "sliding_v_head_dim", "linear_heads", "linear_kv_heads",
-            "linear_head_dim", "linear_v_head_dim", "conv_kernel", "dense_width", "expert_width", "expert_input",
-            "experts", "zero_experts", "top_k", "shared_experts", "shared_width", "dense_first", "experts_last",
-            "mtp_layers", "index_heads", "index_head_dim", "index_top_k", "output_groups", "output_rank", "streams",
-            "state_size", "state_groups", "state_expand")
+OPTIONAL = ("q_rank", "kv_rank", "nope_dim", "rope_dim", "window", "chunk", "full_every", "window_layers",
+            "sliding_heads", "sliding_kv_heads", "sliding_head_dim", "sliding_v_head_dim", "linear_heads",
+            "linear_kv_heads", "linear_head_dim", "linear_v_head_dim", "conv_kernel", "dense_width", "expert_width",
+            "expert_input", "experts", "zero_experts", "top_k", "shared_experts", "shared_width", "dense_first",
+            "experts_last", "mtp_layers", "index_heads", "index_head_dim", "index_top_k", "output_groups",
+            "output_rank", "streams", "state_size", "state_groups", "state_expand")
 FLAGS = ("attention_bias", "qkv_bias", "mlp_bias", "expert_bias", "router_bias", "ungated", "sinks", "sandwich_norms",
          "shared_gate", "output_gate", "qk_norm", "full_rank_gate", "latent_gate", "use_window")
 
@@ -94,6 +94,10 @@ def _attention_defaults(config: Config, facts: Facts) -> None:
     if "kv_rank" in facts:
         _default(config, facts, "nope_dim", facts["head_dim"], "head_dim")
         _default(config, facts, "rope_dim", 0, "no separate positional key")
+    if "window" in facts:
+        facts.pop("chunk", None)  # configs that state both mean the window
+    elif "chunk" in facts:
+        _default(config, facts, "window", facts["chunk"], "the chunk")
     if "window" in facts:
         for name in ("heads", "kv_heads", "head_dim", "v_head_dim"):
             _default(config, facts, f"sliding_{name}", facts[name], f"{name} of the other layers")

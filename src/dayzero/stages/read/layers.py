@@ -187,6 +187,8 @@ def _windowed(config: Config, facts: Facts) -> list[str]:
     window = facts.get("window")
     if window is None or config.flag("use_window") is False or (longest is not None and window >= longest):
         return ["full"] * layers
+    if "chunk" in facts:
+        return _chunked(config, layers)
     found = config.find("sliding_every")
     if found is not None:
         pattern, path = found
@@ -199,6 +201,20 @@ def _windowed(config: Config, facts: Facts) -> list[str]:
                            "correct the config")
     first = facts.get("window_layers", 0) if facts.get("use_window") else 0
     return ["sliding" if layer >= first else "full" for layer in range(layers)]
+
+
+def _chunked(config: Config, layers: int) -> list[str]:
+    """Chunks in the layers of a list of 0 and 1, or in all but every n-th; in none where the config states neither."""
+    flags = config.find("chunked_layers")
+    every = config.integer("chunked_every")
+    if flags and isinstance(flags[0], list) and flags[0]:
+        config.note("layer_types", config.source(flags[1]))
+        return ["sliding" if flag else "full" for flag in [*flags[0], *[0] * layers][:layers]]
+    if every is None:
+        config.unclear.append("chunk: which layers attend inside chunks is not stated (taken as none)")
+        return ["full"] * layers
+    config.note("layer_types", config.sources["chunked_every"])
+    return ["full" if (layer + 1) % every == 0 else "sliding" for layer in range(layers)]
 
 
 def _indices(config: Config, fact: str) -> list[int]:

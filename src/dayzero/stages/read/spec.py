@@ -10,7 +10,7 @@ import msgspec
 
 from dayzero.data.classes import unlike
 from dayzero.placement.split import UNUSED
-from dayzero.schema import FeedForward, Layer, ModelSpec, TensorTable, WeightFamily
+from dayzero.schema import Attention, FeedForward, Layer, ModelSpec, TensorTable, WeightFamily
 from dayzero.schema.release import ITEM_BITS
 
 from .blocks import Architecture, standard_tensors
@@ -60,7 +60,7 @@ def model_spec(name: str, config: object, tensors: TensorTable, *, config_name: 
         hidden_size=facts["hidden_size"], vocab_size=facts["vocab_size"], max_positions=stated.integer("max_positions"),
         tied_embeddings=tied,
         layers=tuple(Layer(attention=one, feed_forward=two) for one, two in zip(mixed, feeding, strict=True)),
-        attentions=attentions, feed_forwards=feed_forwards, ropes=ropes(stated, attentions),
+        attentions=attentions, feed_forwards=feed_forwards, ropes=ropes(stated, _rotated(attentions)),
         towers=stated_towers(stated.raw), families=families,
         mtp_layers=_mtp_layers(parts),
         parameters=sum(part.family.parameters for part in used),
@@ -70,6 +70,11 @@ def model_spec(name: str, config: object, tensors: TensorTable, *, config_name: 
         quantization=dict(quantised) if quantised is not None else None, provenance=provenance, sources=stated.sources,
         unknowns=(*_unknowns(stated, parts), *problems), not_finite=tuple(not_finite(stated.raw)),
     )  # fmt: skip
+
+
+def _rotated(attentions: Mapping[str, Attention]) -> list[str]:
+    """Kinds of attention with rotary positions: where some attend inside chunks, the others have none."""
+    return [name for name, kind in attentions.items() if kind.chunked] or [*attentions]
 
 
 def _embedding(tensors: TensorTable) -> tuple[int, ...]:

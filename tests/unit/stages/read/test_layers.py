@@ -9,9 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dayzero.errors import ReleaseError
+from dayzero.schema import TensorTable
 from dayzero.stages.read.config import Config
 from dayzero.stages.read.facts import language_facts
 from dayzero.stages.read.layers import attention_kinds, feed_forward_kinds, index_base
+from dayzero.stages.read.spec import model_spec
 
 BASE: dict[str, Any] = {"hidden_size": 64, "num_hidden_layers": 6, "num_attention_heads": 8, "vocab_size": 100,
                         "max_position_embeddings": 512, "intermediate_size": 96}
@@ -48,9 +50,34 @@ def feeding(evidence: dict[int, frozenset[str]] | None = None, **keys: Any) -> s
     ({"kv_lora_rank": 16, "linear_attn_config": {"full_attn_layers": [3, 6], "kda_layers": [1, 2, 4, 5]}}, "llalla"),
     ({"kv_lora_rank": 16, "linear_attn_config": {"full_attn_layers": [2, 5], "kda_layers": [0, 1, 3, 4]}}, "llalla"),
     ({"index_n_heads": 4, "sliding_window": 128}, "ssssss"),
+    ({"model_type": "llama4_text", "attention_chunk_size": 128}, "sssfss"),  # its class: all but every fourth
+    ({"model_type": "llama4_text", "attention_chunk_size": 128, "no_rope_layer_interval": 2}, "sfsfsf"),
+    ({"model_type": "llama4_text", "attention_chunk_size": 128, "no_rope_layers": [1, 0, 0, 1, 1, 1]}, "sffsss"),
+    ({"model_type": "llama4_text", "attention_chunk_size": 128, "no_rope_layers": []}, "sssfss"),
+    ({"model_type": "llama4_text", "attention_chunk_size": None}, "ffffff"),
+    ({"model_type": "smollm3", "no_rope_layer_interval": 2}, "ffffff"),
+    ({"attention_chunk_size": 128}, "ffffff"),  # which layers is not known
 ])  # fmt: skip
 def test_attention(keys: dict[str, Any], kinds: str) -> None:
     assert mixing(**keys) == kinds
+
+
+def test_chunks_are_windows_that_do_not_move_and_only_they_have_positions() -> None:
+    # Llama-4-Scout: transformers, models/llama4/configuration_llama4.py (layer_types) and modeling_llama4.py (use_rope)
+    scout = {**BASE, "model_type": "llama4_text", "rope_theta": 500000.0, "num_experts": 16, "num_experts_per_tok": 1,
+             "max_position_embeddings": 10485760}
+    model = model_spec("scout", scout, TensorTable(files=(), groups=()))
+    kind = model.attentions["sliding"]
+    assert kind.window == 8192 and kind.chunked and not model.attentions["full"].chunked
+    assert set(model.ropes) == {"sliding"}
+
+
+def test_a_chunk_beside_a_window_is_the_window() -> None:
+    # MiMo-V2-Flash states sliding_window and attention_chunk_size
+    config = Config({**BASE, "sliding_window": 128, "attention_chunk_size": 128, "hybrid_layer_pattern": [0, 1] * 3})
+    facts = language_facts(config)
+    assert "chunk" not in facts and facts["window"] == 128
+    assert not config.unclear
 
 
 def test_a_layer_whose_tokens_are_chosen_is_sparse_unless_it_is_latent() -> None:
