@@ -34,8 +34,11 @@ def flops(axes: Axes) -> Value:
 
 
 def attention_axes(attention: Attention, sequences: Value, tokens: float, context: Value, item: float = 2) -> Axes:
-    """The axes of one layer, all heads, for `sequences` of equal length."""
+    """The axes of one layer, all heads, for `sequences` of equal length. What an indexer chooses is a window of as many
+    tokens."""
     window = inf if attention.window is None else float(attention.window)
+    if attention.index_top_k and attention.merged == 1:
+        window = min(window, float(attention.index_top_k))
     return {
         "sequences": sequences, "tokens": tokens, "context": context, "window": window,
         "keys": smallest(context, window) + tokens, "heads": attention.heads, "kv_heads": attention.kv_heads,

@@ -5,11 +5,18 @@ it is ordinary attention; right for prefill, where each latent is used by many q
 matrices are folded into query and output, and every head attends to the latents themselves; right for decode.
 `absorbed` (0 or 1) says which. The expansion of new tokens and the folding are products with the same weights, which
 the `linear` operator counts; expanding `context` cached tokens again is counted here.
+
+Where an indexer chooses `window` tokens for each query and there are more, attention is absorbed also in prefill, and
+reads what is chosen (arXiv:2512.02556 section 2.1).
 """
 
 from __future__ import annotations
 
-from dayzero.arrays import Value
+from math import inf
+
+import msgspec
+
+from dayzero.arrays import Value, choose, smallest
 from dayzero.schema import Attention
 
 from .attention import visible_pairs
@@ -23,22 +30,29 @@ _OUTPUT = TensorSpec(name="output", axes=("sequences", "tokens", "heads", "v_hea
 def flops(axes: Axes) -> Value:
     """Absorbed: a pair costs 2 * heads * ((kv_rank + rope_dim) + kv_rank). Expanded: 2 * heads * (head_dim +
     v_head_dim), and each cached token is expanded once: 2 * heads * kv_rank * (head_dim - rope_dim + v_head_dim)."""
-    pairs = axes["sequences"] * visible_pairs(axes["tokens"], axes["context"])
-    if axes["absorbed"]:
-        return 2 * axes["heads"] * (axes["latent_dim"] + axes["kv_rank"]) * pairs
+    pairs = axes["sequences"] * visible_pairs(axes["tokens"], axes["context"], axes["window"])
+    absorbed = 2 * axes["heads"] * (axes["latent_dim"] + axes["kv_rank"]) * pairs
     nope = axes["head_dim"] - (axes["latent_dim"] - axes["kv_rank"])
     expansion = 2 * axes["heads"] * axes["kv_rank"] * (nope + axes["v_head_dim"])
-    return (2 * axes["heads"] * (axes["head_dim"] + axes["v_head_dim"]) * pairs
-            + axes["sequences"] * axes["context"] * expansion)
+    expanded = (2 * axes["heads"] * (axes["head_dim"] + axes["v_head_dim"]) * pairs
+                + axes["sequences"] * axes["context"] * expansion)
+    return choose(axes["absorbed"], absorbed, expanded)
 
 
 def latent_axes(
     attention: Attention, sequences: Value, tokens: float, context: Value, item: float = 2, absorbed: bool | None = None
 ) -> Axes:
-    """The axes of one layer. `absorbed` None: for a single new token, as engines do; expanded for more."""
+    """The axes of one layer. `absorbed` None: as engines do, for a single new token and where an indexer leaves tokens
+    out; expanded for more. Stated: every token is seen."""
     rank, rope = attention.kv_rank or 0, attention.rope_dim or 0
+    keys, window = context + tokens, inf
+    if absorbed is None and attention.index_top_k and attention.merged == 1:
+        window = float(attention.index_top_k)
+        few = choose(keys > window, 1.0, float(tokens == 1))
+        return {**latent_axes(msgspec.structs.replace(attention, index_top_k=0), sequences, tokens, context, item),
+                "window": window, "keys": choose(few, smallest(keys, tokens * window), keys), "absorbed": few}
     return {
-        "sequences": sequences, "tokens": tokens, "context": context, "keys": context + tokens,
+        "sequences": sequences, "tokens": tokens, "context": context, "keys": keys, "window": window,
         "heads": attention.heads, "head_dim": attention.head_dim, "v_head_dim": attention.v_head_dim,
         "kv_rank": rank, "latent_dim": rank + rope, "item": item,
         "absorbed": float(tokens == 1 if absorbed is None else absorbed),
@@ -49,8 +63,8 @@ DEFINITION = OpDefinition(
     name="latent_attention",
     summary="attention whose keys and values are linear functions of one cached latent for each token",
     axes={"sequences": "sequences", "tokens": "new tokens of each sequence", "context": "tokens cached before",
-          "keys": "tokens whose latent is read", "heads": "query heads",
-          "head_dim": "width of an expanded query/key head",
+          "window": "most tokens that one query sees; inf: all", "keys": "tokens whose latent is read",
+          "heads": "query heads", "head_dim": "width of an expanded query/key head",
           "v_head_dim": "width of a value head", "kv_rank": "width of the latent",
           "latent_dim": "latent and shared positional key together", "absorbed": "1: on the latents; 0: expanded",
           "item": "bytes of a value"},

@@ -2,6 +2,8 @@
 
 from math import inf
 
+import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -66,6 +68,29 @@ def test_latent_prefill_of_deepseek_v3_is_expanded():
 def test_expanded_decode_expands_the_whole_context_again():
     axes = latent_axes(V3, sequences=1, tokens=1, context=100, absorbed=False)
     assert LATENT.flops(axes) == 81_920 * 101 + 100 * 2 * 128 * 512 * (128 + 128)
+
+
+def test_chosen_tokens_of_deepseek_v32():
+    sparse = msgspec.structs.replace(V3, index_heads=64, index_head_dim=128, index_top_k=2048)
+    decode = latent_axes(sparse, sequences=1, tokens=1, context=65535)
+    assert LATENT.flops(decode) == 278_528 * 2048
+    assert LATENT.bytes(decode) == 2 * (2048 * 576 + 128 * 192 + 128 * 128)
+    prefill = latent_axes(sparse, sequences=1, tokens=4096, context=0)  # the first 2,048 queries see all before them
+    assert LATENT.flops(prefill) == 278_528 * (2048 * 2049 // 2 + 2048 * 2048)
+    assert LATENT.bytes(prefill) == LATENT.bytes(latent_axes(V3, sequences=1, tokens=4096, context=0))
+    assert latent_axes(sparse, 1, 1024, 0) == {**latent_axes(V3, 1, 1024, 0), "window": 2048}
+    assert latent_axes(sparse, 1, 1, 65535, absorbed=False) == latent_axes(V3, 1, 1, 65535, absorbed=False)
+
+
+def test_chosen_tokens_of_many_contexts():
+    sparse = msgspec.structs.replace(V3, index_top_k=2048)
+    contexts = np.array([100.0, 1000.0, 3000.0, 100_000.0])
+    for tokens in (1, 512):
+        together = latent_axes(sparse, 2, tokens, contexts)
+        for place, context in enumerate(contexts):
+            alone = latent_axes(sparse, 2, tokens, float(context))
+            assert LATENT.flops(together)[place] == LATENT.flops(alone)
+            assert LATENT.bytes(together)[place] == LATENT.bytes(alone)
 
 
 def test_latent_decode_of_kimi_k3():
