@@ -37,9 +37,7 @@ def to_contract(plan: Plan, explain: Sequence[Layout] = ()) -> dict[str, Any]:
     asked = [{"layout": msgspec.structs.asdict(layout),
               "rules": [one.rule for one in plan.rejected if one.layout == layout],
               "plan": next((entry for known, entry in entries if known == layout), None)} for layout in explain]
-    return {
-        "plans": [entry for _, entry in entries], "rejected": rejected, "evaluated": plan.evaluated,
-        "seconds": plan.seconds, "summary": plan.summary, "front": plan.front, "limits": plan.limits,
-        "families": plan.families, "sensitivity": plan.sensitivity, "smallest": plan.smallest,
-        **({"explained": asked} if asked else {}),
-    }  # fmt: skip
+    others = {name: msgspec.to_builtins(getattr(plan, name)) for name in (
+        "summary", "front", "limits", "families", "sensitivity", "smallest")}
+    return {"plans": [entry for _, entry in entries], "rejected": rejected, "evaluated": plan.evaluated,
+            "seconds": plan.seconds, **others, **({"explained": asked} if asked else {})}

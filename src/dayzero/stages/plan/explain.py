@@ -25,20 +25,15 @@ class Counts(NamedTuple):
     """Of them those that keep to the limits of the target."""
 
 
-def explained(candidates: Sequence[Candidate], top: int, target: Target) -> tuple[Candidate, ...]:
-    """The first `top` of the ranked candidates, each with its explanation."""
-    fitting = [one for one in candidates if one.fits]
-    counts = Counts(len(candidates), len(fitting), sum(one.within for one in fitting))
-    return told(candidates[:top], range(1, top + 1), counts, target)
-
-
 def told(candidates: Sequence[Candidate], places: Sequence[int], counts: Counts, target: Target
          ) -> tuple[Candidate, ...]:
     """The candidates with their explanations; `places`: their ranks, from 1. The first one is what others are compared
     with."""
-    return tuple(msgspec.structs.replace(one, explanation=why(one, candidates[0], place, counts, target.limits),
-                                         comparison=against(one, candidates[0], target))
-                 for one, place in zip(candidates, places, strict=False))
+    judged = [msgspec.structs.replace(one, within=not missed(target.limits, figures(one), one.layout))
+              for one in candidates]
+    return tuple(msgspec.structs.replace(one, explanation=why(one, judged[0], place, counts, target.limits),
+                                         comparison=against(one, judged[0], target))
+                 for one, place in zip(judged, places, strict=True))
 
 
 def why(candidate: Candidate, first: Candidate, place: int, counts: Counts, limits: Limits) -> str:

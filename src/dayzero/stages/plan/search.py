@@ -1,8 +1,10 @@
-"""The search: every layout that multiplies to the world size, judged, evaluated and ranked; the best ones in full."""
+"""The search: every layout that multiplies to the world size, judged, evaluated and ranked; the best ones in full, and
+what else there is to know about the choice."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 
 import msgspec
 import numpy as np
@@ -11,50 +13,99 @@ from dayzero.arrays import Value
 from dayzero.placement import layouts, split_layers
 from dayzero.placement.many import Layouts
 from dayzero.progress import SILENT, Progress
-from dayzero.schema import ModelSpec, OpGraph, Plan, Target
+from dayzero.schema import Candidate, Layout, ModelSpec, OpGraph, Plan, Size, Target
 
+from .answers import position, rate_changes, smallest_cluster, trade_offs
 from .candidate import Planner
 from .evaluate import Evaluated, evaluate
 from .explain import Counts, summed_up, told
 from .families import families
+from .limits import bounds, within
 from .notes import notes
-from .space import judge
+from .rank import limited, ranked
+from .smallest import sizes
+from .space import Judged, judge
 from .training import plan_training
 
 
-def ranking(found: Evaluated) -> Value:
-    """Rows, best first. Those that fit come first: by throughput, then time to first token, each to three digits, then
-    memory. The others by what they lack."""
-    rate, first = (np.where(found.fits, _digits(column), 0.0) for column in (found.tokens_per_s, found.ttft_s))
-    return np.lexsort((found.need_bytes, first, -rate, ~found.fits))
-
-
-def _digits(column: Value) -> Value:
-    """Rounded to three digits."""
-    unit = 10.0 ** (np.floor(np.log10(column)) - 2)
-    return np.round(column / unit) * unit
-
-
 def plan(model: ModelSpec, target: Target, *, graph: OpGraph | None = None, top: int = 20,
-         progress: Progress = SILENT) -> Plan:
+         explain: tuple[Layout, ...] = (), smallest: bool = False, progress: Progress = SILENT) -> Plan:
     """The best `top` layouts for the model on the target, and why the others are rejected. With layouts in the target,
-    those alone. `graph` tells how many operators a step has. Raises LayoutError for a layout in the target of which
-    no whole number of copies makes the world size, TargetError where a rate or a link is not stated."""
+    those alone. `graph` tells how many operators a step has. `explain`: layouts that are kept too, whatever their rank.
+    The smallest cluster that works is looked for with `smallest`, and where nothing works on this one. Raises
+    LayoutError for a layout of which no whole number of copies makes the world size, TargetError where a rate or a link
+    is not stated."""
     if target.workload.kind == "train":
         return summed_up(plan_training(model, target, top=top, progress=progress))
-    started, world = time.perf_counter(), target.cluster.world_size
-    wanted = [layout if world % layout.world_size == 0 else layout.check_world(world) for layout in target.layouts]
-    judged = judge(model, target.engine, Layouts.of(wanted or layouts(world, model.mixes_experts)))
+    started, search = time.perf_counter(), Search(model, target, graph)
+    judged = search.judged(target, (*_asked(target, target.layouts), *_asked(target, explain)))
     rejected = tuple(judged.rejected())
     progress.update("evaluating layouts", 0, len(judged.layouts))
-    found = evaluate(model, target, judged.layouts.take(judged.legal), graph=graph)
-    planner, order = Planner(model, target, graph), ranking(found)
-    chosen = [planner.candidate(found, row, split_layers(model, int(found.layouts.pp[row]))) for row in order[:top]]
-    fitting = int(found.fits.sum())
+    found = search.evaluated(target, judged.layouts.take(judged.legal))
+    order = ranked(found, target.limits)
+    keeps = np.asarray(found.fits, dtype=bool) & within(target.limits, limited(found))
+    made = Plan(
+        candidates=search.candidates(found, order, top, explain, keeps), rejected=rejected,
+        evaluated=len(judged.layouts), seconds=0.0, workload=msgspec.structs.asdict(target.workload),
+        notes=notes(model, target, search.planner.speeds, graph), families=families(rejected, list(judged.layouts)),
+        limits=bounds(target.limits, limited(found), list(found.layouts), np.asarray(found.fits, dtype=bool)),
+        front=trade_offs(target, found, search.evaluated), sensitivity=rate_changes(target, found, search.evaluated),
+        smallest=search.smallest() if smallest or not keeps.any() else (),
+    )  # fmt: skip
     progress.update("evaluating layouts", len(judged.layouts), len(judged.layouts))
-    return summed_up(Plan(
-        candidates=told(chosen, range(1, top + 1), Counts(len(found), fitting, fitting), target), rejected=rejected,
-        evaluated=len(judged.layouts), seconds=time.perf_counter() - started,
-        workload=msgspec.structs.asdict(target.workload), notes=notes(model, target, planner.speeds, graph),
-        families=families(rejected, list(judged.layouts)),
-    ))  # fmt: skip
+    return summed_up(msgspec.structs.replace(made, seconds=time.perf_counter() - started))
+
+
+class Search:
+    """The layouts of one model; targets may differ in their size, their load and their rates."""
+
+    def __init__(self, model: ModelSpec, target: Target, graph: OpGraph | None) -> None:
+        self.model, self.target, self.graph = model, target, graph
+        self.planner = Planner(model, target, graph)
+
+    def judged(self, target: Target, asked: tuple[Layout, ...] = ()) -> Judged:
+        """All layouts of a target, or those that it asks for, and those of `asked`, with the rules that they break."""
+        wanted = list(target.layouts) or list(every(target, self.model.mixes_experts))
+        return judge(self.model, target.engine, Layouts.of(dict.fromkeys([*wanted, *asked])))
+
+    def evaluated(self, target: Target, some: Layouts) -> Evaluated:
+        """Figures of legal layouts on a target, in their order."""
+        return evaluate(self.model, target, some, graph=self.graph)
+
+    def candidates(self, found: Evaluated, order: Value, top: int, explain: tuple[Layout, ...], keeps: Value
+                   ) -> tuple[Candidate, ...]:
+        """The first of them in full, and those that are to be explained."""
+        places = {int(row): place for place, row in enumerate(order, 1)}
+        also = (position(found.layouts, layout) for layout in explain)
+        rows = dict.fromkeys([*map(int, order[:top]), *(row for row in also if row is not None)])
+        made = [self.planner.candidate(found, row, split_layers(self.model, int(found.layouts.pp[row])))
+                for row in rows]
+        counts = Counts(len(found), int(np.sum(found.fits)), int(keeps.sum()))
+        return told(made, [places[row] for row in rows], counts, self.target)
+
+    def smallest(self) -> tuple[Size, ...]:
+        """The smallest clusters of such devices that work; of this machine, which is as large as it is, none."""
+        if self.target.cluster.device.measured:
+            return ()
+
+        def legal(target: Target) -> Evaluated:
+            judged = self.judged(target)
+            return self.evaluated(target, judged.layouts.take(judged.legal))
+
+        return smallest_cluster(self.target, legal)
+
+
+def every(target: Target, mixes_experts: bool) -> Iterator[Layout]:
+    """All layouts of the cluster; with a budget of fewer devices those of all clusters within it."""
+    world, most = target.cluster.world_size, target.limits.devices
+    if most is None or most >= world:
+        yield from layouts(world, mixes_experts)
+        return
+    for cluster in sizes(target.cluster, most):
+        yield from layouts(cluster.world_size, mixes_experts)
+
+
+def _asked(target: Target, some: tuple[Layout, ...]) -> tuple[Layout, ...]:
+    """The layouts. Raises LayoutError for one of which no number of copies makes the world size."""
+    world = target.cluster.world_size
+    return tuple(layout if world % layout.world_size == 0 else layout.check_world(world) for layout in some)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dayzero.schema import Change, Cluster, Layout, Limits, Link, Target
+from dayzero.schema.hardware import LEAST_RATE
 
 from .limits import within
 
@@ -29,9 +30,10 @@ def scaled(target: Target, resource: str, factor: float) -> Target:
     """The target with one of its rates times a factor; what was measured of links goes along."""
     cluster, device = target.cluster, target.cluster.device
     if resource == "memory bandwidth":
-        device = msgspec.structs.replace(device, memory_bandwidth=device.memory_bandwidth * factor)
+        device = msgspec.structs.replace(device, memory_bandwidth=_rate(device.memory_bandwidth, factor))
     elif resource == "matrix rate":
-        device = msgspec.structs.replace(device, flops={name: rate * factor for name, rate in device.flops.items()})
+        device = msgspec.structs.replace(device, flops={
+            name: _rate(rate, factor) for name, rate in device.flops.items()})
     else:
         device = msgspec.structs.replace(device, links=tuple(_faster(link, factor) for link in device.links))
         network = _faster(cluster.network, factor) if cluster.network else None
@@ -40,10 +42,15 @@ def scaled(target: Target, resource: str, factor: float) -> Target:
     return msgspec.structs.replace(target, cluster=msgspec.structs.replace(cluster, device=device))
 
 
+def _rate(rate: float, factor: float) -> float:
+    """The changed rate; the least that there is stays what it is."""
+    return max(LEAST_RATE, rate * factor)
+
+
 def _faster(link: Link, factor: float) -> Link:
-    collectives = {name: msgspec.structs.replace(reached, bandwidth=reached.bandwidth * factor)
+    collectives = {name: msgspec.structs.replace(reached, bandwidth=_rate(reached.bandwidth, factor))
                    for name, reached in link.collectives.items()}
-    return msgspec.structs.replace(link, bandwidth=link.bandwidth * factor, collectives=collectives)
+    return msgspec.structs.replace(link, bandwidth=_rate(link.bandwidth, factor), collectives=collectives)
 
 
 def joined(cluster: Cluster) -> bool:
