@@ -61,7 +61,7 @@ class Roofline:
     def stages(self, step: Step) -> Cost:
         """Every kind of stage, with what it sends on; the last one with the logits."""
         cost, cluster, shape = Cost(), self.target.cluster, (3, len(self.held.ranges), len(self.layouts))
-        self._compute(cost, stage_work(self.model, self.layouts, self.target, self.held.stage, step))
+        self.compute(cost, stage_work(self.model, self.layouts, self.target, self.held.stage, step))
         seconds = np.zeros(shape)
         for sent in sends(self.model, self.layouts, cluster, self.held.stage, step, cluster.device.measured):
             seconds = seconds + (sent.times * sent.messages * sent.wire.latency * self.waiting
@@ -78,7 +78,7 @@ class Roofline:
         return Cost({cause: np.broadcast_to(value, shape) for cause, value in cost.causes.items()},
                     {bound: np.broadcast_to(value, shape[1:]) for bound, value in cost.bounds.items()})
 
-    def _compute(self, cost: Cost, work: Iterable[Work]) -> None:
+    def compute(self, cost: Cost, work: Iterable[Work]) -> None:
         """Add the operators' time: the slower of arithmetic and memory, for each of them; memory alone where the device
         states no rate."""
         device = self.target.cluster.device

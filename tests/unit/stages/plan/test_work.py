@@ -8,6 +8,7 @@ from tests.support.plan_models import dense, device, sparse, target
 
 from dayzero.ops import distinct_experts
 from dayzero.schema import Attention, Layout
+from dayzero.stages.plan.stage import stage
 from dayzero.stages.plan.work import (
     CACHE,
     cache_work,
@@ -19,7 +20,7 @@ from dayzero.stages.plan.work import (
 )
 
 DENSE, SPARSE = dense(), sparse()
-ALL, SPARSE_ALL = range(30), range(8)
+ALL, SPARSE_ALL = stage(DENSE, range(30)), stage(SPARSE, range(8))
 ONE = Layout()
 
 
@@ -130,7 +131,7 @@ def test_stages_together_do_all_the_work():
     step = decode_step(target(), 2)
     whole = stage_work(DENSE, ONE, target(), ALL, step)
     parts = [work for layers in (range(15), range(15, 30))
-             for work in stage_work(DENSE, Layout(pp=2), target(), layers, step)]
+             for work in stage_work(DENSE, Layout(pp=2), target(), stage(DENSE, layers), step)]
     assert flops(parts) == pytest.approx(flops(whole))
     assert moved(parts) == pytest.approx(moved(whole))
 
@@ -142,3 +143,21 @@ def test_attention_that_fewer_ranks_share_deals_out_sequences():
     # A quarter of the heads for 8 sequences, or all heads for 2: the same work, on 4 KV heads.
     assert apart.flops == pytest.approx(together.flops)
     assert apart.bytes == pytest.approx(together.bytes)
+
+
+def test_ranks_that_share_the_tokens_of_a_sequence_read_their_part_of_its_cache():
+    """All heads of the group on a part of the tokens: as many operations, and a latent cache is read once by all."""
+    latent = Attention(kind="latent", heads=16, kv_heads=1, head_dim=192, v_head_dim=128, kv_rank=512, rope_dim=64)
+    model = msgspec.structs.replace(SPARSE, attentions={"a": latent})
+    step = decode_step(target(input_tokens=100_000, output_tokens=2), 4)
+    plain, shared = (cache_work(model, layout, SPARSE_ALL, step)[0] for layout in (Layout(tp=8), Layout(tp=8, cp=4)))
+    assert shared.flops == pytest.approx(plain.flops, rel=1e-4)
+    query = 4 * 8 * 2 * 2 * (192 + 128)  # bytes of queries and results of two heads: here four times as many
+    assert shared.bytes - 4 * query == pytest.approx((plain.bytes - query) / 4, rel=1e-4)
+    linear = msgspec.structs.replace(latent, kind="linear")
+    states = msgspec.structs.replace(SPARSE, attentions={"a": linear})
+    assert (cache_work(states, Layout(tp=8), SPARSE_ALL, step)
+            == cache_work(states, Layout(tp=8, cp=4), SPARSE_ALL, step))
+    prompt = prefill_step(target())
+    assert cache_work(model, Layout(tp=8), SPARSE_ALL, prompt) == cache_work(
+        model, Layout(tp=8, cp=4), SPARSE_ALL, prompt)

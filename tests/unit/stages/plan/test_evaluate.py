@@ -1,0 +1,169 @@
+"""Figures of many layouts at once are those that each layout has alone, by the functions that take one layout."""
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.plan_models import device, target
+
+from dayzero.data.efficiency import efficiency
+from dayzero.placement import blockers, device_bytes, split_layers
+from dayzero.placement.cache import allocated_sequence, allocation_of
+from dayzero.placement.many import Layouts
+from dayzero.placement.memory import sequences_per_replica, value_bytes
+from dayzero.resolve import resolve_target
+from dayzero.schema import Layout
+from dayzero.stages.plan.evaluate import evaluate
+from dayzero.stages.plan.serving import Load, served
+from dayzero.stages.plan.terms import terms
+from dayzero.stages.plan.work import decode_step, prefill_step
+from dayzero.stages.read import read
+
+CARDS = ("kimi-k3", "deepseek-v3", "gpt-oss-20b", "qwen3-next-80b-a3b", "gemma-3-1b", "llama-3.1-8b")
+
+
+@pytest.fixture(scope="module")
+def models(root):
+    return {name: read(root / "examples" / "cards" / f"{name}.toml").model for name in CARDS}
+
+
+@pytest.fixture(scope="module")
+def cluster(root):
+    """Two nodes of eight, and an engine whose memory is known."""
+    return resolve_target(root / "examples" / "targets" / "h200-2x8.toml")
+
+
+@st.composite
+def some_layouts(draw):
+    """A dozen of up to 64 devices, of all degrees."""
+    power = st.integers(0, 3).map(lambda exponent: 2**exponent)
+    made = []
+    for _ in range(12):
+        tp, pp, dp, third = draw(power), draw(power | st.just(3)), draw(power), draw(st.sampled_from([1, 1, 3]))
+        tp *= third
+        ep = draw(st.sampled_from([one for one in range(1, tp * dp + 1)
+                                   if tp * dp % one == 0 and (tp % one == 0 or one % tp == 0)]))
+        attention = draw(st.sampled_from([one for one in range(1, tp + 1) if tp % one == 0]))
+        cp = draw(st.sampled_from([one for one in range(1, attention + 1) if attention % one == 0]))
+        made.append(Layout(tp=tp, pp=pp, ep=ep, dp=dp, cp=cp, attention_tp=attention))
+    return made
+
+
+def legal(model, found, engine):
+    return [one for one in found if not blockers(model, one, engine) and (one.ep == 1 or model.mixes_experts)]
+
+
+def on(cluster, layouts, concurrency, tokens):
+    """A target as large as the largest layout."""
+    nodes = -(-max(one.world_size for one in layouts) // 8)
+    workload = msgspec.structs.replace(cluster.workload, concurrency=concurrency, input_tokens=tokens,
+                                       output_tokens=max(1, tokens // 4))
+    return msgspec.structs.replace(cluster, workload=workload,
+                                   cluster=msgspec.structs.replace(cluster.cluster, nodes=max(2, nodes)))
+
+
+WORKLOADS = {"concurrency": st.sampled_from([1, 7, 64, 1000]), "tokens": st.sampled_from([1, 500, 8192, 100_000])}
+
+
+@settings(max_examples=30, deadline=None)
+@given(name=st.sampled_from(CARDS), found=some_layouts(), **WORKLOADS)
+def test_memory_is_that_of_each_layout_alone(models, cluster, name, found, concurrency, tokens):
+    model = models[name]
+    found = legal(model, found, cluster.engine) or [Layout()]
+    there = on(cluster, found, concurrency, tokens)
+    columns = evaluate(model, there, Layouts.of(found))
+    assert list(columns.layouts) == found
+    for row, layout in enumerate(found):
+        each = [device_bytes(model, layout, range(*part), there) for part in split_layers(model, layout.pp)]
+        whole = max(sum(causes.values()) for causes in each)
+        rounding = 1e-12 * whole + len(model.families)  # a byte for each family
+        assert columns.need_bytes[row] == pytest.approx(whole, abs=rounding)
+        assert sum(column[row] for column in columns.causes.values()) == pytest.approx(whole, abs=rounding)
+        assert columns.max_sequences[row] in {rooms(model, there, layout, each, slack) for slack in (-100, 0, 100)}
+        if abs(whole - there.cluster.usable_bytes) > rounding:
+            assert columns.fits[row] == (whole <= there.cluster.usable_bytes)
+
+
+def rooms(model, there, layout, each, slack):
+    """Sequences that fit, with whole numbers, in `slack` bytes more."""
+    groups, rules, least = layout.tp // layout.attention_degree, allocation_of(there.engine), []
+    for (start, stop), causes in zip(split_layers(model, layout.pp), each, strict=True):
+        one = sum(allocated_sequence(model, layout, range(start, stop), there.workload, rules))
+        if stop == len(model.layers):
+            one += groups * model.vocab_size * (value_bytes(model) + 4)
+        fixed = sum(size for cause, size in causes.items() if cause not in ("kv_cache", "state", "logits"))
+        least.append(max(0, there.cluster.usable_bytes - fixed + slack) // one)
+    return min(least) * groups * layout.dp
+
+
+@settings(max_examples=30, deadline=None)
+@given(name=st.sampled_from(CARDS), found=some_layouts(), **WORKLOADS)
+def test_times_are_those_of_each_layout_alone(models, cluster, name, found, concurrency, tokens):
+    """Where there is one stage: the serving model with the terms of one layout, as `score` puts it together."""
+    model = models[name]
+    found = [msgspec.structs.replace(one, pp=1) for one in found]
+    found = legal(model, found, cluster.engine) or [Layout()]
+    there = on(cluster, found, concurrency, tokens)
+    columns = evaluate(model, there, Layouts.of(found))
+    for row, layout in enumerate(found):
+        tpot, ttft = alone(model, there, layout, int(columns.max_sequences[row]))
+        assert columns.tpot_s[row] == pytest.approx(tpot, rel=1e-9)
+        assert columns.ttft_s[row] == pytest.approx(ttft, rel=1e-9)
+
+
+def alone(model, there, layout, room):
+    known, workload = efficiency(), there.workload
+    sequences = min(sequences_per_replica(workload, layout), max(1, room // layout.dp))
+    prompts = min(max(1, workload.max_batched_tokens // workload.input_tokens),
+                  sequences_per_replica(workload, layout))
+    steps = decode_step(there, sequences), prefill_step(there), prefill_step(there, prompts)
+    passes = [terms(model, layout, there, step, known.common) for step in steps]
+    held, spread = min(max(1, room), workload.concurrency), max(1, layout.ep // layout.tp)
+    narrow = 8 * sum(one.stored_bytes for one in model.families) < 12 * sum(one.parameters for one in model.families)
+    load = Load(decode=passes[0], alone=passes[1], together=passes[2], prompts=prompts, requests=workload.concurrency,
+                held=held, groups=layout.dp * layout.tp // layout.attention_degree, output=workload.output_tokens,
+                narrow=float(narrow), wide=float(spread > 8), apart=0.0, unstated=0.0,
+                batch=held * spread / layout.dp)
+    return served(load, known.generation(there.cluster.device.arch)[0], known.engine(there.engine.name)[0],
+                  known.common)
+
+
+@pytest.mark.parametrize("kind", [{}, {"efficiency": 0.7}, {"efficiency": 1.0, "measured": True}])
+@pytest.mark.parametrize("name", CARDS)
+def test_a_layout_has_the_same_figures_in_any_company(models, kind, name):
+    model = models[name]
+    wide = [Layout(tp=tp, pp=pp, dp=16 // tp // pp) for tp in (1, 2, 4, 8, 16) for pp in (1, 2, 4, 8)
+            if tp * pp <= 16]
+    found = legal(model, wide, target().engine)
+    there = target(8, 2, on=device(**kind), concurrency=40)
+    together = evaluate(model, there, Layouts.of(found))
+    assert len(together) == len(found) > 3
+    for row in range(0, len(found), 3):
+        one = evaluate(model, there, Layouts.of([found[row]]))
+        for figure in ("need_bytes", "max_sequences", "ttft_s", "tpot_s", "tokens_per_s", "ttft_between",
+                       "tpot_between", "tokens_between"):
+            assert getattr(together, figure)[..., row] == pytest.approx(getattr(one, figure)[..., 0], rel=1e-12)
+
+
+def test_stages_work_at_the_same_time_where_there_are_enough_sequences(models):
+    """Sixteen stages of a prompt of many chunks take little more than its chunks at the pace of one stage, and the
+    next prompt follows at that pace; a single sequence passes the stages one after another."""
+    model = models["llama-3.1-8b"]
+    few, many = (target(8, 2, concurrency=count, input_tokens=2**17, max_batched_tokens=2**11) for count in (1, 16))
+    deep, flat = Layouts.of([Layout(pp=16)]), Layouts.of([Layout(tp=1)])
+    one = evaluate(model, few, flat), evaluate(model, few, deep)
+    assert one[1].ttft_s[0] < one[0].ttft_s[0] / 10
+    short = target(8, 2, concurrency=1, input_tokens=16)
+    assert evaluate(model, short, deep).tpot_s[0] == pytest.approx(evaluate(model, short, flat).tpot_s[0], rel=0.05)
+    crowded = evaluate(model, many, flat), evaluate(model, many, deep)
+    assert crowded[1].tokens_per_s[0] > 8 * crowded[0].tokens_per_s[0]
+
+
+def test_a_shared_cache_is_read_faster_and_holds_more(models):
+    """A latent cache, which tensor parallelism does not divide, of 100,000 tokens."""
+    there = target(8, concurrency=32, input_tokens=100_000, output_tokens=4000, on=device(memory_bytes=5 * 10**11))
+    found = evaluate(models["deepseek-v3"], there, Layouts.of([Layout(tp=8), Layout(tp=8, cp=8)]))
+    assert found.fits.all() and found.max_sequences[1] > 7 * found.max_sequences[0]
+    # 32 sequences of 102,000 entries of 1,152 bytes in 61 layers, at 1 TB/s, seven of eight not read
+    assert 0.5 * 0.2 < found.tpot_s[0] - found.tpot_s[1] < 2 * 0.2

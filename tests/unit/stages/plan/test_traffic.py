@@ -1,0 +1,125 @@
+"""What ranks send each other, by hand on links of round numbers."""
+
+import msgspec
+import numpy as np
+import pytest
+from tests.support.plan_models import dense, device, sparse, target
+
+from dayzero.data.efficiency import efficiency
+from dayzero.placement.many import Layouts
+from dayzero.schema import Attention, Layout
+from dayzero.stages.plan.hops import hops
+from dayzero.stages.plan.stage import stage, stages
+from dayzero.stages.plan.terms import Terms, terms
+from dayzero.stages.plan.timing import pass_seconds
+from dayzero.stages.plan.traffic import context_parallel, expert_parallel, logits, tensor_parallel
+from dayzero.stages.plan.work import decode_step, prefill_step
+
+DENSE, SPARSE = dense(), sparse()
+ALL, SPARSE_ALL = stage(DENSE, range(30)), stage(SPARSE, range(8))
+
+
+def seconds(sent):
+    """At the stated rates."""
+    return sent.times * sent.messages * sent.wire.latency + sent.bytes / sent.wire.bandwidth
+
+
+def test_tensor_parallel_by_hand():
+    on = target(8)
+    sent = tensor_parallel(DENSE, Layout(tp=4), on.cluster, ALL, decode_step(on, 10))
+    # 30 layers, 2 all-reduces of 10 * 576 * 2 bytes; 4 messages each of 10 us, 2 * 3/4 of the buffer at 100 GB/s.
+    assert seconds(sent) == pytest.approx(60 * (4 * 1e-5 + 1.5 * 11_520 / 1e11))
+    alone = tensor_parallel(DENSE, Layout(tp=4, attention_tp=1), on.cluster, ALL, decode_step(on, 10))
+    assert seconds(alone) == pytest.approx(seconds(sent) / 2)
+    assert seconds(tensor_parallel(DENSE, Layout(dp=8), on.cluster, ALL, decode_step(on, 10))) == 0
+
+
+def test_a_group_that_lies_across_nodes_takes_the_network():
+    on = target(8, 3)
+    three, four = (tensor_parallel(DENSE, Layout(tp=tp), on.cluster, stage(DENSE, range(1)), decode_step(on, 1))
+                   for tp in (3, 4))
+    assert seconds(three) == pytest.approx(2 * (4 * 2e-5 + 4 / 3 * 1152 / 2e10)) and three.wire.far
+    assert seconds(four) == pytest.approx(2 * (4 * 1e-5 + 3 / 2 * 1152 / 1e11)) and not four.wire.far
+
+
+def test_experts_spread_over_replicas_are_dispatched():
+    on = target(8, 2)
+    (across,) = expert_parallel(SPARSE, Layout(dp=16, ep=16), on.cluster, SPARSE_ALL, decode_step(on, 16))
+    copies = 16 * (1 - (15 / 16) ** 4)  # ranks that a token's 4 experts lie on
+    sent = 16 * copies * 15 / 16 * 1024 * 2
+    assert seconds(across) == pytest.approx(16 * (2e-5 + sent / 2e10))
+    (shared,) = expert_parallel(SPARSE, Layout(tp=4, dp=4, ep=16), on.cluster, SPARSE_ALL, decode_step(on, 16))
+    # each tp rank sends a quarter of the replica's tokens
+    assert seconds(shared) == pytest.approx(16 * (2e-5 + sent / 4 / 2e10))
+    (inside,) = expert_parallel(SPARSE, Layout(tp=8, dp=2, ep=8), on.cluster, SPARSE_ALL, decode_step(on, 16))
+    assert inside.times == 0 and seconds(inside) == 0
+
+
+def test_ranks_that_share_a_sequence_exchange_queries_and_partial_results():
+    on = target(8)
+    latent = Attention(kind="latent", heads=64, kv_heads=1, head_dim=192, v_head_dim=128, kv_rank=512, rope_dim=64)
+    model = msgspec.structs.replace(SPARSE, attentions={"a": latent})
+    held = stage(model, range(8))
+    (sent,) = context_parallel(model, Layout(tp=8, cp=4), on.cluster, held, decode_step(on, 10))
+    # 8 heads of a rank to 3 others: queries of 576 and results of 512 values of 2 bytes; of each of the 32 heads of the
+    # group the logarithm of its sum in 4 bytes
+    assert sent.bytes == 8 * 10 * 3 * (8 * (576 + 512) * 2 + 32 * 4)
+    assert (sent.times, sent.messages, sent.doublings) == (3 * 8, 2, 1.0)
+    (first,) = context_parallel(model, Layout(tp=8, cp=4), on.cluster, held, prefill_step(on))
+    assert first.times == first.bytes == 0  # nothing is cached before
+    chunked = prefill_step(target(input_tokens=16384))  # a second chunk meets 8,192 tokens, the first none
+    (later,) = context_parallel(model, Layout(tp=8, cp=4), on.cluster, held, chunked)
+    assert later.bytes == pytest.approx(8 * 8192 * 576 * 2 * 3 / 4)
+    (none,) = context_parallel(model, Layout(tp=8), on.cluster, held, decode_step(on, 10))
+    assert none.times == none.bytes == 0
+
+
+def test_logits_are_gathered_where_the_head_is_cut():
+    on, step = target(8, 2), decode_step(target(), 10)
+    gathered, told = logits(DENSE, Layout(tp=8, pp=2), on.cluster, ALL, step, False)
+    assert gathered.bytes == pytest.approx(7 / 8 * 10 * 49152 * 4) and told.bytes == 0 and told.times == 1
+    assert [one.bytes for one in logits(DENSE, Layout(tp=8, pp=2), on.cluster, ALL, step, True)][1] == 10 * 49152 * 4
+    assert all(seconds(one) == 0 for one in logits(DENSE, Layout(dp=8), on.cluster, ALL, step, False))
+    first = stage(DENSE, range(15))
+    assert all(seconds(one) == 0 for one in logits(DENSE, Layout(tp=8, pp=2), on.cluster, first, step, False))
+
+
+def test_collectives_of_a_datasheet_device_take_calls_and_the_share_of_the_link():
+    on, known = target(8, 2), efficiency()
+    own, step = known.generation("")[0], decode_step(on, 10)
+    for tp, link, far in ((4, 1e11, 0.0), (16, 2e10, known.common.far_call)):
+        made = Terms()
+        made.send(tensor_parallel(DENSE, Layout(tp=tp), on.cluster, ALL, step))
+        taken = pass_seconds(made, own, known.engine("any")[0], known.common, prefill=False, narrow=0.0)
+        calls = (own.reduce_call + np.log2(tp) * own.reduce_step + far) * 1e-6
+        assert taken == pytest.approx(60 * (calls + 2 * (tp - 1) / tp * 11_520 / (link * own.link)))
+
+
+@pytest.mark.parametrize(("layout", "across"), [
+    (Layout(pp=3, dp=8), [True, True]),  # devices 6 7 | 8 of the third replica, 15 | 16 17 of the sixth
+    (Layout(pp=4, dp=6), [False, False, False]),  # two replicas in a node
+    (Layout(tp=3, pp=2, dp=4), [True]),  # ranks 2, 1 of 8 and so on: a stage lies across an edge
+    (Layout(tp=4, pp=6), [False, True, False, True, False]),
+    (Layout(tp=8, pp=3), [True, True]), (Layout(tp=12, pp=2), [True]),
+])
+def test_a_stage_is_followed_across_the_network_if_it_is_in_any_replica(layout, across):
+    on, layouts = target(8, 3), Layouts.of([layout])
+    edges = np.linspace(0, 30, layout.pp + 1).astype(int)
+    # six layers here and five there make each stage a kind of its own
+    held = stages(DENSE, tuple(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)))
+    found, step = hops(on.cluster, layouts, held), decode_step(on, 1)
+    sent = found.all.bytes(DENSE, layouts, step)
+    assert sent == pytest.approx(1152 / layout.tp)
+    latency = [2e-5 if one else 1e-5 for one in across]
+    pace = [1 / 2e10 if one else 1 / 1e11 for one in across]
+    assert found.all.latency == pytest.approx(sum(latency)) and found.all.pace == pytest.approx(sum(pace))
+    for kind in range(len(held.ranges)):
+        behind = [latency[stage_] for stage_ in range(layout.pp - 1) if held.which[stage_] == kind]
+        assert found.worst.latency[kind] == max(behind, default=0.0)
+
+
+def test_what_is_sent_is_part_of_a_pass():
+    on, common = target(8, 2, on=device()), efficiency().common
+    made = terms(DENSE, Layout(tp=3), on, decode_step(on, 10), common)
+    assert made.reduces == 60 and made.reduce_steps == pytest.approx(60 * np.log2(3)) and made.far == 60
+    assert made.sent > 60 * 4 / 3 * 11_520 / 2e10 and made.latency == pytest.approx(2 * 2e-5)
