@@ -48,6 +48,10 @@ class Options:
     """Rules of preflight to leave out."""
     top: int = 20
     """Layouts that a plan keeps."""
+    explain: tuple[Layout, ...] = ()
+    """Layouts that it keeps too, whatever their rank."""
+    smallest: bool = False
+    """Whether it looks for the smallest cluster that works, also where this one does."""
     layouts: tuple[Layout, ...] = ()
     """Layouts to run; empty: the plan's best."""
     prompts: tuple[str, ...] = ()

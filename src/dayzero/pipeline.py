@@ -90,7 +90,8 @@ def _plan(job: Job) -> Plan:
     from dayzero.stages.plan import plan
 
     return plan(job.need("read", Release).model, job.need("target", Target), graph=job.get("trace", OpGraph),
-                top=job.options.top, progress=job.progress)
+                top=job.options.top, explain=job.options.explain, smallest=job.options.smallest,
+                progress=job.progress)
 
 
 def _run(job: Job) -> RunRecord:
@@ -179,7 +180,8 @@ STAGES: tuple[Stage, ...] = (
           options=("values", "declared", "trust"), identity=_preflight_identity),
     Stage(number=3, name="trace", noun=OpGraph, make=_trace, needs=("read", "target"),
           options=("batch", "tokens", "context", "trust")),
-    Stage(number=5, name="plan", noun=Plan, make=_plan, needs=("read", "target"), uses=("trace",), options=("top",)),
+    Stage(number=5, name="plan", noun=Plan, make=_plan, needs=("read", "target"), uses=("trace",),
+          options=("top", "explain", "smallest")),
     Stage(number=6, name="run", noun=RunRecord, make=_run, needs=("read", "preflight", "plan", "target"),
           options=("layouts", "prompts", "max_new_tokens", "seed"), beside="6-run"),
     Stage(number=7, name="check", noun=Verdict, make=_check, needs=("read", "run"), options=("reference",),

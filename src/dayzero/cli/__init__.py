@@ -11,7 +11,7 @@ import sys
 
 from dayzero.errors import DayzeroError, NotPossible
 
-from . import probe, score, stages, streams, tools, trace, twin, verify  # noqa: F401  (each registers its verbs)
+from . import plan, probe, score, stages, streams, tools, trace, twin, verify  # noqa: F401  (each registers its verbs)
 from .app import app
 
 __all__ = ["app", "main"]

@@ -157,22 +157,6 @@ def preflight(
 
 
 @app.command()
-def plan(
-    release: Release, target: Target, runs: Runs = Path("runs"),
-    top: Annotated[int, typer.Option(min=1, help="Layouts to keep.")] = 20, force: Force = False,
-    as_json: AsJson = False,
-) -> None:
-    """Which layouts are legal, which fit, and how fast each should be."""
-    from dayzero.schema import Plan
-    from dayzero.stages.plan import overview, to_contract
-
-    job = advanced(release, target, runs, options_of(top=top), upto="plan", force=force)
-    found = made(job, "plan", Plan)
-    show(lambda: to_contract(found), lambda: overview(found), as_json)
-    finish(found.best is None and not any(one.fits for one in found.training))
-
-
-@app.command()
 def run(
     release: Release, target: Annotated[Path | None, typer.Option("--target", "-t", help="target.toml.")] = None,
     layout: Layouts = None, prompt: Prompts = None, prompts: PromptFile = None, max_new_tokens: NewTokens = 32,
