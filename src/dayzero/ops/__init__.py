@@ -11,11 +11,13 @@ from .cache import (
 from .cost import Cost, axes_of, cost, in_order
 from .definition import OPERATORS, Axes, OpDefinition, TensorSpec
 from .experts import distinct_experts
+from .indexer import indexer_axes
 from .latent_attention import latent_axes
 from .linear_attention import CHUNK, linear_axes
+from .merged_attention import merged_axes
 
 __all__ = [
     "CHUNK", "OPERATORS", "STATE_ITEM", "Axes", "Cost", "OpDefinition", "TensorSpec", "attention_axes", "axes_of",
-    "cache_bytes_per_token", "conv_history_bytes", "cost", "distinct_experts", "in_order", "latent_axes", "linear_axes",
-    "recurrent_state_bytes", "state_bytes_per_sequence", "visible_pairs",
+    "cache_bytes_per_token", "conv_history_bytes", "cost", "distinct_experts", "in_order", "indexer_axes",
+    "latent_axes", "linear_axes", "merged_axes", "recurrent_state_bytes", "state_bytes_per_sequence", "visible_pairs",
 ]  # fmt: skip

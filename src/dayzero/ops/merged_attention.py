@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from dayzero.arrays import Value
+from dayzero.arrays import Value, smallest
+from dayzero.schema import Attention
 
 from .attention import visible_pairs
 from .definition import Axes, OpDefinition, TensorSpec, moved
@@ -22,6 +23,19 @@ def flops(axes: Axes) -> Value:
     pairs = visible_pairs(tokens, context, axes["window"])
     pairs += visible_pairs(tokens, context, axes["merged"] * axes["top_k"]) / axes["merged"]
     return 2 * axes["sequences"] * axes["heads"] * (axes["head_dim"] + axes["v_head_dim"]) * pairs
+
+
+def merged_axes(attention: Attention, sequences: Value, tokens: Value, context: Value, item: float = 2) -> Axes:
+    """The axes of one layer. A config that does not say how many tokens are seen one by one is taken to mean all."""
+    there = context + tokens
+    entries, near = there // attention.merged, attention.near or there
+    chosen = attention.index_top_k or there
+    return {
+        "sequences": sequences, "tokens": tokens, "context": context, "window": near, "merged": attention.merged,
+        "top_k": chosen, "keys": smallest(entries, chosen * tokens) + smallest(context, near) + tokens,
+        "heads": attention.heads, "kv_heads": attention.kv_heads, "head_dim": attention.head_dim,
+        "v_head_dim": attention.v_head_dim, "item": item,
+    }  # fmt: skip
 
 
 DEFINITION = OpDefinition(

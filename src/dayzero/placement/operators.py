@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 from dayzero.arrays import Value
-from dayzero.ops import attention_axes, latent_axes, linear_axes
+from dayzero.ops import attention_axes, indexer_axes, latent_axes, linear_axes, merged_axes
 from dayzero.schema import Attention, FeedForward, ModelSpec, WeightFamily
 
 from .split import is_expert, is_mtp, is_tower
@@ -60,9 +60,22 @@ def mixing(attention: Attention, sequences: Value, tokens: float, context: Value
     operator; other arguments as in the axes."""
     if attention.kind == "linear":
         return Operator("linear_attention", "", linear_axes(attention, sequences, tokens, item))
-    if attention.kind == "latent":
+    if attention.merged > 1:
+        return Operator("merged_attention", "sparse" if attention.index_top_k else "",
+                        merged_axes(attention, sequences, tokens, context, item))
+    if attention.kind == "latent" and not attention.is_entry_head:
         return Operator("latent_attention", "", latent_axes(attention, sequences, tokens, context, item, absorbed))
     return Operator("attention", attention.kind, attention_axes(attention, sequences, tokens, context, item))
+
+
+def choosing(model: ModelSpec, kind: str, sequences: Value, tokens: float, context: Value) -> tuple[Operator, float]:
+    """How an indexer chooses what queries look at, and the share of the layers with that kind of attention that have
+    one of their own: others take the choice of a layer before them, or look at all."""
+    attention = model.attentions[kind]
+    own = {index for family in model.families if family.role.startswith("indexer") for index in family.layers}
+    layers = {index for index, layer in enumerate(model.layers) if layer.attention == kind}
+    share = len(own & layers) / len(layers) if attention.index_heads else 0.0
+    return Operator("indexer", "", indexer_axes(attention, sequences, tokens, context)), share
 
 
 def norm(rows: float, width: float, item: float, weight_item: float = 0) -> Operator:

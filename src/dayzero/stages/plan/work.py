@@ -15,7 +15,16 @@ from dayzero.arrays import Value, largest
 from dayzero.ops import OPERATORS, distinct_experts
 from dayzero.placement.many import Layouts
 from dayzero.placement.memory import attention_sequences, value_bytes
-from dayzero.placement.operators import activation, looked_up, mixing, norm, product, residual, routing_block
+from dayzero.placement.operators import (
+    activation,
+    choosing,
+    looked_up,
+    mixing,
+    norm,
+    product,
+    residual,
+    routing_block,
+)
 from dayzero.placement.split import rank_part
 from dayzero.schema import Attention, FeedForward, Layout, ModelSpec, Noun, Target, WeightFamily
 
@@ -42,6 +51,8 @@ class Step(Noun, frozen=True, kw_only=True):
     """Tokens of each already in the cache, averaged over the passes."""
     passes: int = 1
     """Forward passes, such as the chunks of a long prompt."""
+    scored: int = 1
+    """Tokens of each that need logits."""
 
     @property
     def rows(self) -> Value:
@@ -65,18 +76,19 @@ class Work(Noun, frozen=True, kw_only=True):
 
 
 def prefill_step(target: Target, sequences: Value = 1) -> Step:
-    """The prompt of the workload, in as few equal chunks as `max_batched_tokens` allows."""
-    tokens, most = target.workload.input_tokens, target.workload.max_batched_tokens
+    """What has to be computed of the workload's prompt, in as few equal chunks as `max_batched_tokens` allows."""
+    tokens, most = target.workload.computed_tokens, target.workload.max_batched_tokens
     passes = max(1, ceil(tokens / most))
     chunk = tokens / passes
-    return Step(phase="prefill", sequences=sequences, tokens=chunk, context=chunk * (passes - 1) / 2, passes=passes)
+    return Step(phase="prefill", sequences=sequences, tokens=chunk, passes=passes,
+                context=target.workload.shared_tokens + chunk * (passes - 1) / 2)
 
 
 def decode_step(target: Target, sequences: Value) -> Step:
-    """One further token for each sequence, half way through the output."""
+    """One pass for each sequence, half way through the output: over one token, and those that were proposed."""
     workload = target.workload
-    return Step(phase="decode", sequences=sequences, tokens=1,
-                context=workload.input_tokens + workload.output_tokens / 2)
+    return Step(phase="decode", sequences=sequences, tokens=1 + workload.draft_tokens,
+                context=workload.input_tokens + workload.output_tokens / 2, scored=1 + workload.draft_tokens)
 
 
 def expert_rows(layout: Layout | Layouts, rows: Value) -> Value:
@@ -99,7 +111,7 @@ def _family_work(family: WeightFamily, model: ModelSpec, layout: Layout | Layout
         visited = distinct_experts(block.choices, block.top_k, together) / block.choices
         return (2 * parameters * together * block.top_k / block.choices * step.passes, stored * visited * step.passes)
     if kind == "head":
-        return 2 * parameters * step.sequences, stored  # only the last token of each sequence needs logits
+        return 2 * parameters * step.sequences * step.scored, stored  # of a prompt only the last token needs logits
     if family.split in ("heads", "kv_heads"):
         rows = attention_sequences(layout, step.sequences) * step.tokens
     return 2 * parameters * rows * step.passes, stored * step.passes
@@ -132,8 +144,8 @@ def _local(attention: Attention, layout: Layout | Layouts, decodes: bool) -> Att
 
 def cache_work(model: ModelSpec, layout: Layout | Layouts, stage: Stage, step: Step, absorbed: bool | None = None
                ) -> list[Work]:
-    """Attention over caches and states, one entry for each kind of attention. `absorbed`: how latent attention is
-    computed, see its operator."""
+    """Attention over caches and states and the choice of what it looks at, one entry for each kind of attention.
+    `absorbed`: how latent attention is computed, see its operator."""
     sequences, item = attention_sequences(layout, step.sequences), value_bytes(model)
     decodes = step.phase == "decode"
     context = step.context / layout.cp if decodes else step.context
@@ -142,10 +154,12 @@ def cache_work(model: ModelSpec, layout: Layout | Layouts, stage: Stage, step: S
         if not np.any(layers):
             continue
         attention = model.attentions[name]
-        op, _, axes, _ = mixing(_local(attention, layout, decodes), sequences, step.tokens, context, item, absorbed)
-        definition, times = OPERATORS.get(op), layers * step.passes
+        parts = ((mixing(_local(attention, layout, decodes), sequences, step.tokens, context, item, absorbed), 1.0),
+                 choosing(model, name, sequences, step.tokens, context))
+        times = layers * step.passes
         work.append(Work(kind=CACHE, group=_GROUPS.get(attention.kind, "cache"), scheme=model.dtype,
-                         flops=times * definition.flops(axes), bytes=times * definition.bytes(axes)))
+                         flops=times * sum(share * OPERATORS.get(part.op).flops(part.axes) for part, share in parts),
+                         bytes=times * sum(share * OPERATORS.get(part.op).bytes(part.axes) for part, share in parts)))
     return work
 
 
@@ -174,6 +188,6 @@ def pointwise_work(model: ModelSpec, layout: Layout | Layouts, stage: Stage, ste
 def stage_work(model: ModelSpec, layout: Layout | Layouts, target: Target, stage: Stage, step: Step) -> list[Work]:
     """All that one rank of the stage does in the step, without communication. The reference runtime, which runs on
     measured devices, expands a latent cache also in decode."""
-    absorbed = False if target.cluster.device.measured else None
+    absorbed = False if target.cluster.device.measured else True if step.phase == "decode" else None
     return [*weight_work(model, layout, target, stage, step), *cache_work(model, layout, stage, step, absorbed),
             pointwise_work(model, layout, stage, step)]

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 import msgspec
 
 from dayzero.ops import cache_bytes_per_token
+from dayzero.ops.indexer import INDEX_ITEM
 from dayzero.placement import operators
 from dayzero.placement.memory import value_bytes
 from dayzero.schema import Attention, ModelSpec, Rope
 
-from .parts import INDEX_ITEM, KEYS, ROWS, Axes, Part, Weight
+from .parts import KEYS, ROWS, Axes, Part, Weight
 
 
 def mixing(model: ModelSpec, weights: list[Weight]) -> Iterator[Part]:

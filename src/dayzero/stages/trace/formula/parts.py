@@ -18,8 +18,6 @@ KEYS = "context + tokens"
 """Tokens of one sequence that a query may see at most."""
 ROUTER_ITEM = 4
 """Bytes of a router's score: fp32, so that close ones are told apart."""
-INDEX_ITEM = 4
-"""Bytes of the index of a token."""
 
 
 class Part(NamedTuple):
