@@ -46,7 +46,7 @@ def plan(model: ModelSpec, target: Target, *, graph: OpGraph | None = None, top:
     keeps = np.asarray(found.fits, dtype=bool) & within(target.limits, limited(found))
     made = Plan(
         candidates=search.candidates(found, order, top, explain, keeps), rejected=rejected,
-        evaluated=len(judged.layouts), seconds=0.0, workload=msgspec.structs.asdict(target.workload),
+        evaluated=len(judged.layouts), seconds=0.0, workload=msgspec.to_builtins(target.workload),
         notes=notes(model, target, search.planner.speeds, graph), families=families(rejected, list(judged.layouts)),
         limits=bounds(target.limits, limited(found), list(found.layouts), np.asarray(found.fits, dtype=bool)),
         front=trade_offs(target, found, search.evaluated), sensitivity=rate_changes(target, found, search.evaluated),

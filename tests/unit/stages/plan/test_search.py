@@ -185,7 +185,7 @@ def test_reports_progress():
 
 def test_the_workload_is_recorded():
     wanted = target(2)
-    assert plan(DENSE, wanted).workload == msgspec.structs.asdict(wanted.workload)
+    assert plan(DENSE, wanted).workload == msgspec.to_builtins(wanted.workload)
 
 
 def test_replicas_add_up():
