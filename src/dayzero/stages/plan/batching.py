@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from dayzero.arrays import Value
@@ -19,6 +20,7 @@ from dayzero.placement.memory import sequences_per_replica
 from dayzero.placement.precision import weights_at_most_8_bits
 from dayzero.schema import ModelSpec, Target
 
+from .collectives import exposed
 from .hops import Hops
 from .serving import Load
 from .speeds import Shares
@@ -70,6 +72,8 @@ class Batching:
     """What the stages hold."""
     links: Hops
     """What joins them."""
+    draft: Batching | None = None
+    """What proposes tokens to each pass, on one stage; None: nothing does, or nothing is known of it."""
 
     def passing(self, step: Step) -> Pass:
         """A pass through all stages."""
@@ -79,10 +83,20 @@ class Batching:
         sent = self.links.all.bytes(self.model, self.layouts, step)
         for made, hop in ((each, self.links.worst), (together, self.links.all)):
             made.sent = made.sent + sent * hop.pace
-            made.latency = made.latency + step.passes * hop.latency
+            made.latency = made.latency + step.passes * hop.latency + sent * hop.reached
+            self._hide(made, step)
         seconds = self._seconds(together, step)
         slowest = self._seconds(each, step).max(axis=0) if len(self.held.which) > 1 else seconds
         return Pass(together, seconds, slowest)
+
+    def _hide(self, made: Terms, step: Step) -> None:
+        """Leave the part of the sending out that is hidden behind computing."""
+        overlap = self.target.cluster.overlap
+        if overlap:
+            computing = self._seconds(replace(made, sent=0.0 * made.sent, latency=0.0 * made.latency), step)
+            sending = self._seconds(made, step) - computing
+            left = exposed(sending, computing, overlap) / np.where(sending > 0, sending, 1.0)
+            made.sent, made.latency = made.sent * left, made.latency * left
 
     def _seconds(self, made: Terms, step: Step) -> Value:
         shares = self.shares
@@ -96,11 +110,23 @@ class Batching:
 
     def decoding(self, room: Value, in_flight: bool = True) -> tuple[Step, Value]:
         """(one of as many micro-batches of a decode step, micro-batches); see `load`."""
-        stages = len(self.held.which)
         sequences = np.minimum(sequences_per_replica(self.target.workload, self.layouts),
                                np.maximum(room // self.layouts.dp, 1))
+        return self.parted(sequences, in_flight)
+
+    def parted(self, sequences: Value, in_flight: bool = True) -> tuple[Step, Value]:
+        """The same for so many sequences of each replica."""
+        stages = len(self.held.which)
         parts = np.where(sequences >= stages, stages, 1) if in_flight else np.ones_like(sequences)
         return decode_step(self.target, sequences / parts), parts
+
+    def answering(self, step: Step, parts: Value) -> Terms:
+        """A decode step of all micro-batches, each with the passes of the draft, which the last stage computes."""
+        made, drafting = self.passing(step), 0.0
+        if self.draft:
+            proposed = msgspec.structs.replace(step, tokens=1, scored=1)
+            drafting = self.target.workload.draft_tokens * self.draft.passing(proposed).seconds
+        return made.taking(np.maximum(made.seconds + drafting, parts * (made.slowest + drafting)))
 
     def load(self, room: Value, *, in_flight: bool = True) -> Load:
         """What the workload puts on them. `room`: sequences of full length that fit, over all replicas; `in_flight`:
@@ -108,18 +134,17 @@ class Batching:
         layouts, workload = self.layouts, self.target.workload
         requests = float(workload.concurrency)
         held = np.clip(room, 1, requests)
-        one, parts = self.decoding(room, in_flight)
-        decode = self.passing(one)
         step = prefill_step(self.target)
         alone = self.passing(step)
-        prompts = np.clip(workload.max_batched_tokens // workload.input_tokens, 1,
+        prompts = np.clip(workload.max_batched_tokens // workload.computed_tokens, 1,
                           np.maximum(sequences_per_replica(workload, layouts), 1))
         full = self.passing(prefill_step(self.target, prompts))
         spread = np.maximum(layouts.ep // layouts.tp, 1)
         return Load(
-            decode=decode.taking(np.maximum(decode.seconds, parts * decode.slowest)),
+            decode=self.answering(*self.decoding(room, in_flight)),
             alone=alone.taking((alone.seconds + (step.passes - 1) * alone.slowest) / step.passes),
             together=full.taking(full.slowest), prompts=prompts, requests=requests, held=held,
-            groups=layouts.dp * layouts.tp // layouts.attention_degree, output=float(workload.output_tokens),
+            groups=layouts.dp * layouts.tp // layouts.attention_degree,
+            output=workload.output_tokens / workload.acceptance_length,
             narrow=self.narrow, wide=1.0 * (spread > WIDE), apart=0.0, unstated=0.0,
             batch=held * spread / layouts.dp)

@@ -1,9 +1,9 @@
 """How long ranks take to send each other something, over a cluster seen as levels: devices of one switch, of a node, of
 a rack, of all racks. Sizes of groups, bytes and strides may be numbers or arrays with one for each of many layouts.
 
-A group is every `stride`-th rank of its span, the world being dealt out to such groups in order, and all groups send at
-the same moment. m_l: its members in one domain of level l (m_0 = 1), k_l = m_l / m_(l-1), a_l and b_l: the latency of a
-message and the bytes a second of one device over level l. docs/numbers.md has the formulas with their sources.
+The world is dealt out to groups of one shape in order, and all groups send at the same moment. m_l: members of a group
+in one domain of level l (m_0 = 1), k_l = m_l / m_(l-1), a_l and b_l: the latency of a message and the bytes a second of
+one device over level l. docs/numbers.md has the formulas with their sources.
 """
 
 from __future__ import annotations
@@ -32,9 +32,47 @@ class Level(NamedTuple):
     bandwidth: float
     """Bytes a second of one device while all send."""
     measured: bool
-    """Whether the two are what the collective reached."""
+    """Whether the bandwidth is what the collective reached."""
+    called: bool
+    """Whether the latency is not what the collective reached."""
+    far: bool
+    """Whether it is between nodes."""
     missing: tuple[str, str] | None = None
     """What is wrong and what to do where nothing joins so many devices."""
+
+
+class Group(NamedTuple):
+    """Ranks that work together: `copies` times, `distance` apart, every `stride`-th of `ranks` x `stride` ranks."""
+
+    ranks: Value
+    """Ranks beside each other,"""
+    stride: Value = 1
+    """so many apart,"""
+    copies: Value = 1
+    """and as often,"""
+    distance: Value = 1
+    """so many apart."""
+
+    @property
+    def size(self) -> Value:
+        """Ranks in all."""
+        return self.ranks * self.copies
+
+    def within(self, domain: int) -> Value:
+        """Members in one domain: where groups do not fit in evenly, the most that are together wherever one lies."""
+        return (np.gcd(self.ranks, np.maximum(domain // self.stride, 1))
+                * np.gcd(self.copies, np.maximum(domain // self.distance, 1)))
+
+
+class Calls(NamedTuple):
+    """What counts where the time of a call is known as a whole, whatever its size."""
+
+    called: Value
+    """1: links take part of which only that is known."""
+    doublings: Value
+    """Doublings of the ranks over such links."""
+    far: Value
+    """1: one of them is between nodes."""
 
 
 class Seconds(NamedTuple):
@@ -67,23 +105,30 @@ class Fabric:
 
     levels: tuple[Level, ...]
 
-    def members(self, ranks: Value, stride: Value = 1) -> list[Value]:
-        """m_0, m_1 ...: members of a group in one domain of each level. Where groups do not fit into domains evenly:
-        the most that are together wherever a group lies. Raises TargetError where a group needs what nothing joins."""
-        together: list[Value] = [np.ones_like(ranks)]
+    def members(self, group: Group) -> list[Value]:
+        """m_0, m_1 ... of a group. Raises TargetError where it needs what nothing joins."""
+        together: list[Value] = [np.ones_like(group.size)]
         for number, level in enumerate(self.levels):
             last = number == len(self.levels) - 1
-            here = ranks if last else np.gcd(ranks, np.maximum(level.domain // stride, 1))
-            together.append(np.maximum(here, together[-1]))
+            together.append(np.maximum(group.size if last else group.within(level.domain), together[-1]))
             if level.missing and np.any(together[-1] > together[-2]):
                 raise TargetError(*level.missing)
         return together
+
+    def calls(self, group: Group) -> Calls:
+        """What a collective of a group counts as."""
+        called, doublings, far = np.zeros_like(group.size, dtype=bool), 0.0, np.zeros_like(group.size, dtype=bool)
+        for level, (before, after) in zip(self.levels, pairwise(self.members(group)), strict=True):
+            if level.called:
+                called, far = called | (after > before), far | ((after > before) & level.far)
+                doublings = doublings + np.log2(after / before)
+        return Calls(1.0 * called, doublings, 1.0 * far)
 
 
 def fabric(cluster: Cluster, collective: str, *, latency: bool = True) -> Fabric:
     """The levels of a cluster for one of `COLLECTIVES`. `latency` False: messages over links that were not measured
     cost nothing, because calls are counted in another way."""
-    return Fabric(tuple(_level(link, domain, collective, latency, missing)
+    return Fabric(tuple(_level(link, domain, collective, latency, domain > cluster.devices_per_node, missing)
                         for link, domain, missing in _stated(cluster)))
 
 
@@ -109,50 +154,49 @@ def _stated(cluster: Cluster) -> list[tuple[Link | None, int, tuple[str, str] | 
     return found
 
 
-def _level(link: Link | None, domain: int, collective: str, latency: bool,
+def _level(link: Link | None, domain: int, collective: str, latency: bool, far: bool,
            missing: tuple[str, str] | None) -> Level:
     if link is None:
-        return Level(domain, 0.0, 1.0, measured=False, missing=missing)
+        return Level(domain, 0.0, 1.0, measured=False, called=False, far=far, missing=missing)
     reached, stated = link.collectives.get(collective), link.latency if latency else 0.0
-    if reached is not None:
-        own = stated if reached.latency is None else reached.latency
-        return Level(domain, own, reached.bandwidth, measured=True)
-    return Level(domain, stated, link.bandwidth / link.shared_by, measured=False)
+    if reached is None:
+        return Level(domain, stated, link.bandwidth / link.shared_by, measured=False, called=True, far=far)
+    own = stated if reached.latency is None else reached.latency
+    return Level(domain, own, reached.bandwidth, measured=True, called=reached.latency is None, far=far)
 
 
-def all_reduce(over: Fabric, ranks: Value, size: Value, stride: Value = 1) -> Seconds:
+def all_reduce(over: Fabric, group: Group, size: Value) -> Seconds:
     """Add up `size` bytes of each rank: level by level, as a ring through all, or over two trees; the fastest."""
-    together = over.members(ranks, stride)
+    together, ranks = over.members(group), group.size
     return _fastest(
         _by_level(over, together, size).times(2),
         _through(over, together, 2 * (ranks - 1), True, 2 * (ranks - 1) / ranks * size),
         _through(over, together, 2, False, 2.0 * size))
 
 
-def all_gather(over: Fabric, ranks: Value, size: Value, stride: Value = 1) -> Seconds:
+def all_gather(over: Fabric, group: Group, size: Value) -> Seconds:
     """Each rank gets all `size` bytes, of which it had its part: level by level, or as a ring; the faster."""
-    together = over.members(ranks, stride)
+    together, ranks = over.members(group), group.size
     return _fastest(_by_level(over, together, size),
                     _through(over, together, ranks - 1, True, (ranks - 1) / ranks * size))
 
 
-def reduce_scatter(over: Fabric, ranks: Value, size: Value, stride: Value = 1) -> Seconds:
+def reduce_scatter(over: Fabric, group: Group, size: Value) -> Seconds:
     """Each rank gets its part of the sum of `size` bytes of all: an all-gather backwards."""
-    return all_gather(over, ranks, size, stride)
+    return all_gather(over, group, size)
 
 
-def all_to_all(over: Fabric, ranks: Value, size: Value, stride: Value = 1) -> Seconds:
+def all_to_all(over: Fabric, group: Group, size: Value) -> Seconds:
     """Each rank sends an equal part of its `size` bytes to every rank."""
-    together = over.members(ranks, stride)
+    together, ranks = over.members(group), group.size
     parts = [(after - before) / ranks * size for before, after in pairwise(together)]
     return _sum(over, together, parts)
 
 
-def dispatch(over: Fabric, ranks: Value, size: Value, visits: Value, stride: Value = 1, *,
-             imbalance: float = 1.0) -> Seconds:
+def dispatch(over: Fabric, group: Group, size: Value, visits: Value, imbalance: float = 1.0) -> Seconds:
     """Rows, `size` bytes of each rank, each to `visits` ranks chosen evenly, with `imbalance` times as many to the
     fullest; back (combine) it is the same. A row goes once to each domain with a rank that it visits, and there on."""
-    together = over.members(ranks, stride)
+    together, ranks = over.members(group), group.size
     parts = []
     for before, after in pairwise(together):
         groups = ranks / before
@@ -161,16 +205,27 @@ def dispatch(over: Fabric, ranks: Value, size: Value, visits: Value, stride: Val
     return _sum(over, together, parts)
 
 
-def point_to_point(over: Fabric, size: Value, ranks: Value = 2, distance: Value = 1) -> Seconds:
-    """`size` bytes from each rank of a chain of `ranks` to the next one, `distance` further on; where domains end
-    inside of the chain, the pair that lies across the widest edge decides."""
-    together = over.members(ranks, distance)
-    worst = NONE
+def point_to_point(over: Fabric, group: Group, size: Value) -> Seconds:
+    """`size` bytes from each rank of a group to the next; where domains end inside of the group, the pair that lies
+    across the widest edge decides."""
+    together, worst = over.members(group), NONE
     for level, (before, after) in zip(over.levels, pairwise(together), strict=True):
         seconds = size / level.bandwidth
         this = Seconds(level.latency, *((0.0, seconds) if level.measured else (seconds, 0.0)))
         worst = Seconds(*(np.where(after > before, new, old) for new, old in zip(this, worst, strict=True)))
     return worst
+
+
+def broadcast(over: Fabric, group: Group, size: Value) -> Seconds:
+    """`size` bytes of one rank to all others, each of which sends them on: a tree, and what is large in pieces."""
+    together, worst = over.members(group), NONE
+    waiting = _sum(over, together, [0.0] * len(over.levels)).waiting
+    for level, (before, after) in zip(over.levels, pairwise(together), strict=True):
+        seconds = size / level.bandwidth
+        this = Seconds(waiting, *((0.0, seconds) if level.measured else (seconds, 0.0)))
+        better = (after > before) & (seconds > worst.sending + worst.reached)
+        worst = Seconds(*(np.where(better, new, old) for new, old in zip(this, worst, strict=True)))
+    return Seconds(waiting, worst.sending, worst.reached)
 
 
 def exposed(sending: Value, computing: Value, overlap: float) -> Value:

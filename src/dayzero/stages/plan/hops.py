@@ -22,7 +22,9 @@ class Hop:
     latency: Value
     """Seconds of a small message."""
     pace: Value
-    """Seconds for a byte."""
+    """Seconds for a byte over links that were not measured,"""
+    reached: Value
+    """and over measured ones."""
 
     def bytes(self, model: ModelSpec, layouts: Layouts, step: Step) -> Value:
         """What a rank sends in a step: its share of the residual stream."""
@@ -43,13 +45,21 @@ def hops(cluster: Cluster, layouts: Layouts, held: Stages) -> Hops:
     """The links of layouts whose stages are those of `held`."""
     behind = held.which[:-1]
     found = shared(lambda one: [boundary(one, cluster, stage) for stage in range(len(behind))], layouts)
-    figures = np.array([[(link.latency, 1 / link.bandwidth) for link in links] for links in found.values])
-    figures = figures.reshape(len(found.values), len(behind), 2)[found.which]  # layouts, stages, figures
-    worst = np.zeros((len(held.ranges), len(layouts), 2))
+    figures = np.array([[_figures(link) for link in links] for links in found.values])
+    figures = figures.reshape(len(found.values), len(behind), 3)[found.which]  # layouts, stages, figures
+    worst = np.zeros((len(held.ranges), len(layouts), 3))
     for kind in np.unique(behind):
         worst[kind] = figures[:, behind == kind].max(axis=1)
     total = figures.sum(axis=1)
-    return Hops(worst=Hop(worst[..., 0], worst[..., 1]), all=Hop(total[:, 0], total[:, 1]))
+    return Hops(worst=Hop(*np.moveaxis(worst, -1, 0)), all=Hop(*total.T))
+
+
+def _figures(link: Link) -> tuple[float, float, float]:
+    """Latency, seconds for a byte if it was not measured, and if it was; all ranks of a stage send at once."""
+    reached = link.collectives.get("point_to_point")
+    if reached is None:
+        return link.latency, link.shared_by / link.bandwidth, 0.0
+    return link.latency if reached.latency is None else reached.latency, 0.0, 1 / reached.bandwidth
 
 
 def boundary(layout: Layout, cluster: Cluster, stage: int) -> Link:

@@ -11,20 +11,23 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 
 from dayzero.arrays import Value
 from dayzero.placement.many import Layouts
 from dayzero.schema import ModelSpec, OpGraph, Target
 
+from .collectives import exposed
 from .hops import Hops
 from .speeds import EXPECTED, UNKNOWN_LAUNCH, Speeds
 from .stage import Stages
-from .traffic import sends
+from .traffic import Sending, sends
 from .work import Step, Work, stage_work
 
 COMMUNICATION = "communication"
 OVERHEAD = "operator overhead"
+DRAFT = "draft"
 
 
 @dataclass
@@ -55,6 +58,7 @@ class Roofline:
                  held: Stages, links: Hops) -> None:
         self.model, self.target, self.speeds, self.graph = model, target, speeds, graph
         self.layouts, self.held, self.links = layouts, held, links
+        self.draft: Roofline | None = None
         self.matrix, self.memory, self.link, self.waiting = (
             np.reshape(factor, (3, 1, 1)) for factor in (speeds.matrix, speeds.memory, speeds.link, speeds.waiting))
 
@@ -63,12 +67,14 @@ class Roofline:
         cost, cluster, shape = Cost(), self.target.cluster, (3, len(self.held.ranges), len(self.layouts))
         self.compute(cost, stage_work(self.model, self.layouts, self.target, self.held.stage, step))
         seconds = np.zeros(shape)
-        for sent in sends(self.model, self.layouts, cluster, self.held.stage, step, cluster.device.measured):
-            seconds = seconds + (sent.times * sent.messages * sent.wire.latency * self.waiting
-                                 + sent.bytes / (sent.wire.bandwidth * self.link))
+        sending = Sending(self.model, self.layouts, cluster, counted=False)
+        for sent in sends(sending, self.held.stage, step, cluster.device.measured):
+            taken = sent.seconds
+            seconds = seconds + taken.waiting * self.waiting + (taken.sending + taken.reached) / self.link
         hop = self.links.worst
         seconds = seconds + (step.passes * hop.latency * self.waiting
-                             + hop.bytes(self.model, self.layouts, step) * hop.pace / self.link)
+                             + hop.bytes(self.model, self.layouts, step) * (hop.pace + hop.reached) / self.link)
+        seconds = exposed(seconds, sum(cost.causes.values()), cluster.overlap)
         cost.add(COMMUNICATION, seconds, ("links", True))
         calls = overhead(self.graph, self.target, self.speeds, step)
         if calls is not None:
@@ -95,11 +101,11 @@ class Roofline:
         made = Cost({cause: (seconds * times).sum(axis=1) for cause, seconds in stages.causes.items()},
                     {bound: (seconds * times).sum(axis=0) for bound, seconds in stages.bounds.items()})
         worst, every = self.links.worst, self.links.all
-        latency, pace = (getattr(every, figure) - (getattr(worst, figure) * times).sum(axis=0)
-                         for figure in ("latency", "pace"))
+        latency, pace, reached = (getattr(every, figure) - (getattr(worst, figure) * times).sum(axis=0)
+                                  for figure in ("latency", "pace", "reached"))
         waiting, link = self.waiting[:, 0], self.link[:, 0]
         made.add(COMMUNICATION, step.passes * latency * waiting
-                 + worst.bytes(self.model, self.layouts, step) * pace / link, ("links", True))
+                 + worst.bytes(self.model, self.layouts, step) * (pace + reached) / link, ("links", True))
         return made
 
     def pipeline(self, step: Step, micro_batches: Value) -> Cost:
@@ -114,6 +120,21 @@ class Roofline:
             {bound: np.take_along_axis(np.broadcast_to(seconds, stages.total.shape[1:]), slowest, axis=0)[0]
              * micro_batches for bound, seconds in stages.bounds.items()})
         return chosen(busiest.total[EXPECTED] > every.total[EXPECTED], busiest, every)
+
+
+    def each_token(self, passed: Cost, step: Step, parts: Value = 1) -> Cost:
+        """The cost of a token, from that of a pass: with what proposed tokens for it, of each of `parts` micro-batches,
+        and divided by those that it gives."""
+        accepted, made = self.target.workload.acceptance_length, passed
+        if self.draft:
+            proposed = msgspec.structs.replace(step, tokens=1, scored=1)
+            drafting = self.draft.one_by_one(self.draft.stages(proposed), proposed)
+            times = self.target.workload.draft_tokens * parts
+            made = Cost(dict(passed.causes) | {DRAFT: times * drafting.total}, dict(passed.bounds))
+            for bound, seconds in drafting.bounds.items():
+                made.bounds[bound] = made.bounds.get(bound, 0.0) + times * seconds
+        return made if accepted == 1 else Cost({cause: seconds / accepted for cause, seconds in made.causes.items()},
+                                               {bound: seconds / accepted for bound, seconds in made.bounds.items()})
 
 
 def chosen(condition: Value, first: Cost, second: Cost) -> Cost:

@@ -17,7 +17,7 @@ from dayzero.placement.many import Layouts
 from dayzero.schema import Device, Layout, ModelSpec, Target
 
 from .stage import Stage, stage
-from .traffic import Sent, sends
+from .traffic import Sending, Sent, sends
 from .work import Step, Work, expert_rows, stage_work
 
 __all__ = ["CLASSES", "Terms", "Value", "arithmetic", "rows_of_expert", "terms"]
@@ -70,9 +70,10 @@ class Terms:
     far: Value = 0.0
     """Collectives that cross the network."""
     sent: Value = 0.0
-    """Seconds of what the rank sends, at the stated bandwidth."""
+    """Seconds of what the rank sends over links that were not measured, at the stated bandwidth."""
     latency: Value = 0.0
-    """Seconds of messages that are no collectives of the layers: logits, and what goes to the next stage."""
+    """Seconds of messages that no call is counted for: of logits, of what goes to the next stage, and all that goes
+    over measured links."""
     whole_experts: Value = 0.0
     """1: each expert lies whole on one rank."""
 
@@ -83,16 +84,16 @@ class Terms:
 
     def send(self, sent: Sent) -> None:
         """Count what ranks send each other."""
-        self.sent = self.sent + sent.bytes / sent.wire.bandwidth
+        self.sent = self.sent + sent.seconds.sending
+        self.latency = self.latency + sent.seconds.waiting + sent.seconds.reached
         if not sent.collective:
-            self.latency = self.latency + sent.times * sent.messages * sent.wire.latency
             return
-        self.far = self.far + sent.times * sent.wire.far
+        self.far = self.far + sent.times * sent.calls.far
         if sent.collective == "exchange":
-            self.exchanges = self.exchanges + sent.times
+            self.exchanges = self.exchanges + sent.times * sent.calls.called
         else:
-            self.reduces = self.reduces + sent.times
-            self.reduce_steps = self.reduce_steps + sent.times * sent.doublings
+            self.reduces = self.reduces + sent.times * sent.calls.called
+            self.reduce_steps = self.reduce_steps + sent.times * sent.calls.doublings
 
     @classmethod
     def stack(cls, passes: Sequence[Terms]) -> Terms:
@@ -111,7 +112,7 @@ def terms(model: ModelSpec, layout: Layout | Layouts, target: Target, step: Step
     made.operators = held.operators * step.passes
     made.expert_rows, made.whole_experts = rows_of_expert(model, layout, step), 1.0 * (layout.ep > 1)
     made.expert_layers = expert_layers(model, held) * step.passes
-    for sent in sends(model, layout, target.cluster, held, step):
+    for sent in sends(Sending(model, layout, target.cluster, counted=True), held, step):
         made.send(sent)
     return made
 

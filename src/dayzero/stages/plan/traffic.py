@@ -1,7 +1,7 @@
 """What the ranks of a layout send each other in one step; of several stages and many layouts as arrays.
 
-Ranks are numbered with tp innermost, then pp, then dp, so a tp group is tp neighbouring devices and all stages of one
-replica are tp * pp neighbouring ones. Each collective takes the slowest link that its group needs.
+Ranks are numbered with tp innermost, then pp, then dp, so a tp group is tp neighbouring devices, all stages of one
+replica are tp * pp neighbouring ones, and ranks that share experts are the tp groups of one stage of several replicas.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from typing import Literal
 
 import numpy as np
 
-from dayzero.arrays import Value, ceiling, choose, each, logarithm, smallest
-from dayzero.ops import distinct_experts
+from dayzero.arrays import Value, choose, largest
 from dayzero.placement.many import Layouts
 from dayzero.placement.memory import attention_sequences, value_bytes
 from dayzero.schema import Attention, Cluster, Layout, ModelSpec
 
+from .collectives import Calls, Fabric, Group, Seconds, all_gather, all_reduce, dispatch, fabric
+from .collectives import broadcast as spread
 from .stage import Stage
 from .work import Step
 
@@ -26,57 +27,50 @@ LOGIT_ITEM = 4
 
 
 @dataclass(frozen=True)
-class Wire:
-    """The link that groups of ranks need, or one for each of many layouts."""
-
-    bandwidth: Value
-    """Bytes a second of one device."""
-    latency: Value
-    """Seconds of a small message."""
-    far: Value
-    """1: it is the network between nodes."""
-
-
-@dataclass(frozen=True)
 class Sent:
     """Equal messages or collectives, one after another."""
 
-    wire: Wire
-    """What they go over."""
+    seconds: Seconds
+    """All of them, at the stated rates."""
     times: Value
     """How many."""
-    messages: Value
-    """Small messages that one of them takes at least, one after another."""
-    bytes: Value
-    """Bytes that a rank sends, of all together."""
+    calls: Calls
+    """What one of them counts as where the time of a call is known as a whole; latencies of such links are then no part
+    of `seconds`."""
     collective: Literal["reduce", "exchange", ""] = ""
     """What it costs like, whatever its size: an all-reduce, an all-to-all, or plain messages."""
-    doublings: Value = 0.0
-    """Doublings of the ranks that a reduce goes through."""
 
 
-def wire(cluster: Cluster, ranks: Value) -> Wire:
-    """The link of groups of so many neighbours; a single rank needs none. Raises TargetError if it is not stated."""
-    def of(figure: str) -> Value:
-        return each(ranks, lambda count: float(getattr(cluster.link(count), figure)) if count > 1 else _NONE[figure])
+@dataclass(frozen=True)
+class Sending:
+    """A model's layouts on a cluster, and how their calls are counted."""
 
-    far = each(ranks, lambda count: float(count > 1 and cluster.link(count) is cluster.network))
-    return Wire(of("bandwidth"), of("latency"), far)
+    model: ModelSpec
+    """What runs."""
+    layout: Layout | Layouts
+    """How."""
+    cluster: Cluster
+    """Where."""
+    counted: bool
+    """Whether the time of a call is known as a whole: then links that were not measured have no latency of their own,
+    but for plain messages."""
+
+    def fabric(self, collective: str) -> Fabric:
+        """The levels as a collective meets them."""
+        return fabric(self.cluster, collective, latency=not self.counted)
 
 
-_NONE = {"bandwidth": np.inf, "latency": 0.0}
-
-
-def sends(model: ModelSpec, layout: Layout | Layouts, cluster: Cluster, held: Stage, step: Step,
-          broadcast: bool = False) -> Iterator[Sent]:
-    """All that a rank of the stage sends in a step, without what goes to the next stage. `broadcast`: see `logits`."""
-    yield tensor_parallel(model, layout, cluster, held, step)
+def sends(sending: Sending, held: Stage, step: Step, broadcast: bool = False) -> Iterator[Sent]:
+    """All that a rank of the stage sends in a step, without what goes to the next stage. `broadcast`: see `logits`.
+    Raises TargetError where a link is not stated."""
+    layout = sending.layout
+    yield tensor_parallel(sending, held, step)
     if np.any(layout.ep > layout.tp):
-        yield from expert_parallel(model, layout, cluster, held, step)
+        yield from expert_parallel(sending, held, step)
     if np.any(layout.cp > 1):
-        yield from context_parallel(model, layout, cluster, held, step)
+        yield from context_parallel(sending, held, step)
     if np.any(held.last):
-        yield from logits(model, layout, cluster, held, step, broadcast)
+        yield from logits(sending, held, step, broadcast)
 
 
 def residual(model: ModelSpec, step: Step) -> Value:
@@ -84,40 +78,41 @@ def residual(model: ModelSpec, step: Step) -> Value:
     return step.rows * model.hidden_size * value_bytes(model)
 
 
-def tensor_parallel(model: ModelSpec, layout: Layout | Layouts, cluster: Cluster, held: Stage, step: Step) -> Sent:
+def tensor_parallel(sending: Sending, held: Stage, step: Step) -> Sent:
     """Two all-reduces of the residual stream a layer, after attention and after the feed-forward block; attention that
-    is not split needs none. A ring sends 2 (n-1)/n of the buffer from each rank; the latency is that of reducing and
-    broadcasting over a tree, 2 log2(n) messages."""
-    tp = layout.tp
-    times = choose(tp > 1, choose(layout.attention_degree > 1, 2.0, 1.0), 0.0) * held.layers * step.passes
-    return Sent(wire(cluster, tp), times, 2 * ceiling(logarithm(tp)), times * 2 * (tp - 1) / tp * residual(model, step),
-                "reduce", logarithm(tp))
+    is not split needs none."""
+    layout, over = sending.layout, sending.fabric("all_reduce")
+    group = Group(layout.tp)
+    times = choose(layout.tp > 1, choose(layout.attention_degree > 1, 2.0, 1.0), 0.0) * held.layers * step.passes
+    seconds = all_reduce(over, group, residual(sending.model, step))
+    return Sent(seconds.times(times), times, over.calls(group), "reduce")
 
 
-def expert_parallel(model: ModelSpec, layout: Layout | Layouts, cluster: Cluster, held: Stage, step: Step
-                    ) -> Iterator[Sent]:
+def expert_parallel(sending: Sending, held: Stage, step: Step) -> Iterator[Sent]:
     """Dispatch and combine of each layer with experts, when the experts of a layer are spread over several replicas; a
-    token goes once to each rank that holds one of its experts. Within one tp group every rank has all tokens, and the
-    all-reduce after the block does it."""
-    ep, spread = layout.ep, layout.ep > layout.tp
-    over = wire(cluster, choose(spread, smallest(ep * layout.pp, cluster.world_size), 1))
+    token goes once to each domain of ranks that hold one of its experts. Within one tp group every rank has all tokens,
+    and the all-reduce after the block does it."""
+    model, layout, over = sending.model, sending.layout, sending.fabric("all_to_all")
+    spread = layout.ep > layout.tp
+    group = Group(choose(spread, layout.tp, 1), 1, largest(layout.ep // layout.tp, 1), layout.tp * layout.pp)
+    calls = over.calls(group)
     for name, layers in held.blocks.items():
         block = model.feed_forwards[name]
         if block.experts and np.any(layers):
             times = choose(spread, 2.0, 0.0) * layers * step.passes
-            copies = distinct_experts(ep, 1, block.visited)
-            rows = step.rows / layout.tp * copies * (ep - 1) / ep
-            yield Sent(over, times, 1.0, times * rows * block.input_width * value_bytes(model), "exchange")
+            size = step.rows / layout.tp * block.input_width * value_bytes(model)
+            yield Sent(dispatch(over, group, size, block.visited).times(times), times, calls, "exchange")
 
 
-def context_parallel(model: ModelSpec, layout: Layout | Layouts, cluster: Cluster, held: Stage, step: Step
-                     ) -> Iterator[Sent]:
+def context_parallel(sending: Sending, held: Stage, step: Step) -> Iterator[Sent]:
     """What ranks exchange that share a sequence's tokens. Decoding: each layer's queries are gathered, and of every
     head the partial results and the logarithm of their sum of exponentials are brought together: an all-gather of the
-    two small ones and a reduce-scatter, each of half as many steps as an all-reduce. Prefill: keys and values that
-    earlier chunks left in the cache are gathered."""
-    cp, item = layout.cp, value_bytes(model)
-    over, shared = wire(cluster, cp), layout.cp > 1
+    two small ones and a reduce-scatter. Prefill: keys and values that earlier chunks left in the cache are gathered.
+    Each of these is half of an all-reduce."""
+    model, layout, over = sending.model, sending.layout, sending.fabric("all_gather")
+    cp, item, group = layout.cp, value_bytes(model), Group(layout.cp)
+    half = over.calls(group)
+    half = half._replace(doublings=half.doublings / 2)
     rows = attention_sequences(layout, step.sequences)
     for name, layers in held.attentions.items():
         attention = model.attentions[name]
@@ -126,14 +121,13 @@ def context_parallel(model: ModelSpec, layout: Layout | Layouts, cluster: Cluste
         if step.phase == "decode":
             heads = -(-attention.heads // layout.attention_degree)
             query, value = _exchanged(attention)
-            sent = rows * heads * (cp - 1) * ((query + value) * item + cp * LOGIT_ITEM)
-            calls = 3.0
+            calls, size = 3.0, rows * heads * cp * ((query + value) * item + cp * LOGIT_ITEM)
         else:
             width = -(-attention.kv_heads // layout.attention_degree) * sum(_exchanged(attention))
             width = choose(attention.kind == "latent", _exchanged(attention)[0], width)
-            sent, calls = rows * step.context * width * item * (cp - 1) / cp, float(step.context > 0)
-        times = choose(shared, calls, 0.0) * layers * step.passes
-        yield Sent(over, times, ceiling(logarithm(cp)), layers * step.passes * sent, "reduce", logarithm(cp) / 2)
+            calls, size = float(step.context > 0), rows * step.context * width * item
+        times = choose(cp > 1, calls, 0.0) * layers * step.passes
+        yield Sent(all_gather(over, group, size / max(calls, 1.0)).times(times), times, half, "reduce")
 
 
 def _exchanged(attention: Attention) -> tuple[int, int]:
@@ -143,12 +137,13 @@ def _exchanged(attention: Attention) -> tuple[int, int]:
     return attention.head_dim, attention.v_head_dim
 
 
-def logits(model: ModelSpec, layout: Layout | Layouts, cluster: Cluster, held: Stage, step: Step, broadcast: bool
-           ) -> Iterator[Sent]:
+def logits(sending: Sending, held: Stage, step: Step, broadcast: bool) -> Iterator[Sent]:
     """The vocabulary's logits of each sequence, gathered over tp; then what the other stages need: the chosen token (a
     message), or all logits with `broadcast`, as the reference runtime does it."""
-    tp, pp = layout.tp, layout.pp
-    size = held.last * step.sequences * model.vocab_size * LOGIT_ITEM
-    yield Sent(wire(cluster, tp), held.last * (tp > 1), ceiling(logarithm(tp)), (tp - 1) / tp * size)
-    over = wire(cluster, choose(pp > 1, smallest(tp * pp, cluster.world_size), 1))
-    yield Sent(over, held.last * (pp > 1), ceiling(logarithm(pp)), size if broadcast else 0.0)
+    tp, pp = Group(sending.layout.tp), Group(sending.layout.pp, sending.layout.tp)
+    size = step.sequences * step.scored * sending.model.vocab_size * LOGIT_ITEM
+    over = fabric(sending.cluster, "all_gather")
+    yield Sent(all_gather(over, tp, size).times(held.last), held.last * (tp.size > 1), over.calls(tp))
+    over = fabric(sending.cluster, "point_to_point")
+    told = spread(over, pp, size if broadcast else 0.0)
+    yield Sent(told.times(held.last), held.last * (pp.size > 1), over.calls(pp))
