@@ -6,13 +6,33 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from math import gcd
 
 import numpy as np
 
 from dayzero.arrays import Value
+from dayzero.placement.layouts import divisors, layouts
 from dayzero.placement.legality import RULES, Rule
-from dayzero.placement.many import Layouts, Shared, shared
+from dayzero.placement.many import COLUMNS, Layouts, Shared, shared
 from dayzero.schema import Engine, Finding, Layout, ModelSpec, Rejected
+
+
+def every(model: ModelSpec, world_size: int, *, groups: bool = True) -> Layouts:
+    """All layouts of so many devices: tp, pp, dp, ep as in `placement.layouts`, each with every number of ranks within
+    tp that share attention, and of these with every number that share a sequence's tokens as long as that divides some
+    cache which they would otherwise hold in copies. Without `groups`: with all of tp, each sequence on its own."""
+    rows = [(one.tp, one.pp, one.ep, one.dp, cp, attention if attention < one.tp else 0)
+            for one in layouts(world_size, model.mixes_experts)
+            for attention in (divisors(one.tp) if groups else [one.tp])
+            for cp in (divisors(_copies(model, attention)) if groups else [1])]
+    return Layouts(*np.array(rows, dtype=np.int64).reshape(-1, len(COLUMNS)).T)
+
+
+def _copies(model: ModelSpec, degree: int) -> int:
+    """Copies of a cache that so many ranks hold, of the kind of attention with most."""
+    kinds = [attention for attention in model.attentions.values() if attention.kind != "linear" and attention.heads]
+    return max((degree if kind.kind == "latent" else gcd(degree, max(1, degree // kind.kv_heads)) for kind in kinds),
+               default=1)
 
 
 @dataclass(frozen=True)
