@@ -62,8 +62,7 @@ def resolve_target(path: Path, *, measured: Callable[[int], Device] | None = Non
     """
     request = check_target(path)
     return Target(
-        name=path.stem, cluster=_cluster(path, request.cluster, measured),
-        engine=resolve_engine(request.engine, path.parent),
+        name=path.stem, cluster=_cluster(path, request.cluster, measured), engine=_engine(path, request),
         workload=_workload(request.workload), limits=Limits(**msgspec.structs.asdict(request.limits)),
         layouts=_layouts(request), partial=request.release.partial, waivers=_waivers(path, request.waivers))
 
@@ -98,6 +97,16 @@ def _check_workload(path: Path, workload: WorkloadRequest) -> None:
         if precision(name) is None:
             raise TargetError(f"{path}: unknown precision {name!r} in [workload]",
                               f"{did_you_mean(name, precision_names())}known: {', '.join(precision_names())}")
+
+
+def _engine(path: Path, request: TargetRequest) -> Engine:
+    """The engine. With tokens that are proposed it speculates, with the release's own layers unless it says otherwise.
+    """
+    engine = resolve_engine(request.engine, path.parent)
+    if not request.workload or not request.workload.draft_tokens or engine.facts.speculative:
+        return engine
+    return msgspec.structs.replace(engine, facts=msgspec.structs.replace(engine.facts, speculative="mtp"),
+                                   sources={**engine.sources, "speculative": "draft_tokens of the target file"})
 
 
 def _workload(request: WorkloadRequest | None) -> Workload:

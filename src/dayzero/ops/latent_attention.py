@@ -42,13 +42,13 @@ def flops(axes: Axes) -> Value:
 def latent_axes(
     attention: Attention, sequences: Value, tokens: float, context: Value, item: float = 2, absorbed: bool | None = None
 ) -> Axes:
-    """The axes of one layer. `absorbed` None: as engines do, for a single new token and where an indexer leaves tokens
-    out; expanded for more. Stated: every token is seen."""
+    """The axes of one layer. `absorbed` None: as engines do, for a single new token; expanded for more. Where an
+    indexer leaves tokens out it is absorbed, unless False is stated: then every token is seen."""
     rank, rope = attention.kv_rank or 0, attention.rope_dim or 0
     keys, window = context + tokens, inf
-    if absorbed is None and attention.index_top_k and attention.merged == 1:
+    if absorbed is not False and attention.index_top_k and attention.merged == 1:
         window = float(attention.index_top_k)
-        few = choose(keys > window, 1.0, float(tokens == 1))
+        few = choose(keys > window, 1.0, float(absorbed or tokens == 1))
         return {**latent_axes(msgspec.structs.replace(attention, index_top_k=0), sequences, tokens, context, item),
                 "window": window, "keys": choose(few, smallest(keys, tokens * window), keys), "absorbed": few}
     return {

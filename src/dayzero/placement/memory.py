@@ -2,9 +2,10 @@
 
 Formulas (docs/numbers.md names them; T tokens of one prefill step, b bytes of a value, s sequences of a replica):
 weights      stored bytes of every family as `split` cuts them; of an engine whose rules are known as it holds them
-kv_cache     s * length (at most the window) * cache of one layer, divided as far as key/value heads go; a latent cache
-             is whole on every rank of a tp group; where attention_tp is below tp, a rank holds only its group's share
-             of the sequences. Where an engine whose rules are known has unified pages: whole pages, see `cache`
+kv_cache     s * length (at most the window) * cache of one layer, divided as far as key/value heads go, and what the
+             prompts have in common once; a latent cache is whole on every rank of a tp group; where attention_tp is
+             below tp, a rank holds only its group's share of the sequences. Where an engine whose rules are known has
+             unified pages: whole pages, see `cache`
 state        s * state of one linear layer, divided by heads; the same share of the sequences
 activations  T*b*3*hidden (residual, its norm, a block's output) + the largest of the layers' inner tensors
 logits       one row of the whole vocabulary for each sequence, in b bytes and in fp32; last stage only
@@ -15,10 +16,13 @@ process      what a rank's process takes before any weight is loaded, as the dev
 
 from __future__ import annotations
 
+import msgspec
+
 from dayzero.arrays import Value, ceiling, choose, largest
 from dayzero.schema import Attention, FeedForward, Layout, ModelSpec, Target
 
 from .cache import allocated_sequence, allocation_of, reserve_bytes
+from .draft import drafted
 from .held import held_bytes
 from .many import Layouts
 from .sequence import (
@@ -75,6 +79,26 @@ def activation_bytes(model: ModelSpec, layout: Layout | Layouts, layers: range, 
     return tokens * value_bytes(model) * (3 * model.hidden_size + inner)
 
 
+def one_sequence(model: ModelSpec, layout: Layout | Layouts, layers: range, target: Target) -> tuple[Value, Value]:
+    """(cache, state) bytes on one rank of the stage that holds `layers`, for one sequence of full length without what
+    it shares; with the cache of a draft that the release brings along, which the last stage computes."""
+    workload, rules = target.workload, allocation_of(target.engine)
+    own = msgspec.structs.replace(workload, input_tokens=workload.computed_tokens, prefix_hit=0.0)
+    cache, state = allocated_sequence(model, layout, layers, own, rules)
+    draft = drafted(model, target) if layers.stop == len(model.layers) else None
+    return (cache + allocated_sequence(draft, layout, range(1), own, rules)[0] if draft else cache), state
+
+
+def shared_prefix(model: ModelSpec, layout: Layout | Layouts, layers: range, target: Target) -> Value:
+    """Bytes on one rank of the stage of what the prompts have in common, which is cached once; 0: they share nothing.
+    """
+    workload = target.workload
+    if not workload.shared_tokens:
+        return 0
+    common = msgspec.structs.replace(workload, input_tokens=workload.shared_tokens, output_tokens=0, prefix_hit=0.0)
+    return allocated_sequence(model, layout, layers, common, allocation_of(target.engine))[0]
+
+
 def device_bytes(model: ModelSpec, layout: Layout | Layouts, layers: range, target: Target) -> dict[str, Value]:
     """Bytes by cause on the fullest device of the pipeline stage that holds `layers`. Raises ReleaseError when a size
     that the cache depends on is not known."""
@@ -82,11 +106,11 @@ def device_bytes(model: ModelSpec, layout: Layout | Layouts, layers: range, targ
     sequences, tokens = sequences_per_replica(workload, layout), prefill_tokens(workload, layout)
     held = ceiling(attention_sequences(layout, sequences))
     rules = allocation_of(target.engine)
-    cache, state = allocated_sequence(model, layout, layers, workload, rules)
+    cache, state = one_sequence(model, layout, layers, target)
     last = layers.stop == len(model.layers)
     return {
         "weights": held_bytes(model, layout, target.engine, rules, layers, target.cluster.device.arch),
-        "kv_cache": held * cache,
+        "kv_cache": held * cache + shared_prefix(model, layout, layers, target),
         "state": held * state,
         "activations": activation_bytes(model, layout, layers, tokens, bool(rules and rules.every_row)),
         "logits": sequences * model.vocab_size * (value_bytes(model) + FP32) if last else 0,

@@ -32,7 +32,7 @@ def attention_sequences(layout: Layout | Layouts, sequences: Value) -> Value:
 
 def prefill_tokens(workload: Workload, layout: Layout | Layouts) -> Value:
     """Prompt tokens of one prefill step of a replica."""
-    return smallest(workload.max_batched_tokens, sequences_per_replica(workload, layout) * workload.input_tokens)
+    return smallest(workload.max_batched_tokens, sequences_per_replica(workload, layout) * workload.computed_tokens)
 
 
 def layer_cache_bytes(attention: Attention, layout: Layout, tokens: int, bytes_per_value: int) -> int:

@@ -14,10 +14,9 @@ from dayzero.placement.many import Layouts
 from dayzero.placement.memory import device_bytes
 from dayzero.schema import Candidate, Estimate, ModelSpec, OpGraph, Target
 
-from .batching import Batching, scaled
-from .evaluate import Evaluated, costs
-from .hops import hops
-from .roofline import COMMUNICATION, OVERHEAD, Roofline
+from .batching import scaled
+from .evaluate import Evaluated, batching, costs, rooflined
+from .roofline import COMMUNICATION, OVERHEAD
 from .speeds import EXPECTED, Speeds, speeds
 from .stage import Split, Stages, stage, stages
 from .terms import CLASSES, Terms, arithmetic
@@ -68,18 +67,18 @@ class Planner:
     def _details(self, found: Evaluated, row: int, held: Stages) -> tuple[Detail, Detail]:
         """Of a token and of a prompt."""
         one = found.layouts.take([row])
-        links = hops(self.target.cluster, one, held)
         if self.speeds.shares:
-            batching = Batching(self.model, self.target, self.speeds.shares, one, held, links)
+            made = batching(self.model, self.target, self.speeds.shares, one, held)
             room = found.max_sequences[[row]]
-            load, steps = batching.load(room), (batching.decoding(room)[0], prefill_step(self.target))
-            passes = ((load.decode, found.tpot_s[row], DECODING), (load.alone, found.ttft_s[row], WAITING))
-            decode, prefill = (self._by_class(made, step, one, load.narrow, float(whole), rest)
-                               for (made, whole, rest), step in zip(passes, steps, strict=True))
+            load, steps = made.load(room), (made.decoding(room)[0], prefill_step(self.target))
+            token = scaled(load.decode, 1 / self.target.workload.acceptance_length)
+            passes = ((token, found.tpot_s[row], DECODING), (load.alone, found.ttft_s[row], WAITING))
+            decode, prefill = (self._by_class(part, step, one, load.narrow, float(whole), rest)
+                               for (part, whole, rest), step in zip(passes, steps, strict=True))
             return decode, prefill
-        first, token, _, _ = costs(Roofline(self.model, self.target, self.speeds, self.graph, one, held, links))
+        first, every, _, _ = costs(rooflined(self.model, self.target, self.speeds, self.graph, one, held))
         decode, prefill = ((_numbers({cause: seconds[EXPECTED] for cause, seconds in cost.causes.items()}),
-                            _numbers(cost.bounds)) for cost in (token, first))
+                            _numbers(cost.bounds)) for cost in (every, first))
         return decode, prefill
 
     def _by_class(self, made: Terms, step: Step, one: Layouts, narrow: float, whole: float, rest: str) -> Detail:

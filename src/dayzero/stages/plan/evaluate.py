@@ -8,19 +8,20 @@ that `score` is measured with); of a measured one, or one with a stated efficien
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 
 from dayzero.arrays import Value
 from dayzero.placement import CAUSES, split_layers
+from dayzero.placement.draft import drafted
 from dayzero.placement.many import Layouts
-from dayzero.placement.memory import attention_sequences, device_bytes, sequences_per_replica
+from dayzero.placement.memory import attention_sequences, device_bytes, sequences_per_replica, shared_prefix
 from dayzero.schema import ModelSpec, OpGraph, Target
 
 from .batching import Batching
-from .hops import hops
+from .hops import Hops, hops
 from .roofline import Cost, Roofline, chosen
 from .serving import served
 from .speeds import EXPECTED, Shares, Speeds, speeds
@@ -100,12 +101,12 @@ def _alike(model: ModelSpec, target: Target, known: Speeds, graph: OpGraph | Non
     fullest = needs.argmax(axis=0)[None]
     causes = {cause: np.take_along_axis(np.array([kind[cause] for kind in kinds]), fullest, axis=0)[0]
               for cause in CAUSES}
-    room = _room(model, target, layouts, kinds)
-    links = hops(target.cluster, layouts, held)
+    room = _room(model, target, layouts, kinds, [shared_prefix(model, layouts, layers, target)
+                                                 for layers in held.ranges])
     if known.shares:
-        ttft, tpot, rate = _batched(Batching(model, target, known.shares, layouts, held, links), known.shares, room)
+        ttft, tpot, rate = _batched(batching(model, target, known.shares, layouts, held), known.shares, room)
     else:
-        ttft, tpot, rate = _rooflined(Roofline(model, target, known, graph, layouts, held, links))
+        ttft, tpot, rate = _rooflined(rooflined(model, target, known, graph, layouts, held))
     need = np.take_along_axis(needs, fullest, axis=0)[0]
     return Evaluated(layouts=layouts, fits=need <= target.cluster.usable_bytes, need_bytes=need, causes=causes,
                      max_sequences=room, ttft_s=ttft[EXPECTED], tpot_s=tpot[EXPECTED], tokens_per_s=rate[EXPECTED],
@@ -113,16 +114,41 @@ def _alike(model: ModelSpec, target: Target, known: Speeds, graph: OpGraph | Non
                      tokens_between=rate[[SLOWEST, FASTEST]])
 
 
-def _room(model: ModelSpec, target: Target, layouts: Layouts, kinds: list[dict[str, Value]]) -> Value:
+def batching(model: ModelSpec, target: Target, shares: Shares, layouts: Layouts, held: Stages) -> Batching:
+    """What layouts with these stages are timed with by the shares that devices reach, and their draft."""
+    draft = drafted(model, target)
+    return Batching(model, target, shares, layouts, held, hops(target.cluster, layouts, held),
+                    Batching(draft, target, shares, *_draft_stage(draft, target, layouts)) if draft else None)
+
+
+def rooflined(model: ModelSpec, target: Target, known: Speeds, graph: OpGraph | None, layouts: Layouts, held: Stages
+              ) -> Roofline:
+    """The same by one share of the rates."""
+    draft = drafted(model, target)
+    made = Roofline(model, target, known, graph, layouts, held, hops(target.cluster, layouts, held))
+    if draft:
+        made.draft = Roofline(draft, target, known, None, *_draft_stage(draft, target, layouts))
+    return made
+
+
+def _draft_stage(draft: ModelSpec, target: Target, layouts: Layouts) -> tuple[Layouts, Stages, Hops]:
+    """The layouts without a pipeline, and the draft as their only stage."""
+    alone, held = replace(layouts, pp=np.ones_like(layouts.pp)), stages(draft, ((0, 1),))
+    return alone, held, hops(target.cluster, alone, held)
+
+
+def _room(model: ModelSpec, target: Target, layouts: Layouts, kinds: list[dict[str, Value]], shared: list[Value]
+          ) -> Value:
     """Sequences of full length that fit, as the engine allocates for them, over all replicas: what is left of the
     fullest stage beside everything that does not grow with them. Where groups of ranks within tp have attention of
-    their own, each of them holds one of as many sequences as there are groups."""
+    their own, each of them holds one of as many sequences as there are groups. `shared`: what the sequences of a stage
+    have in common."""
     sequences, groups = sequences_per_replica(target.workload, layouts), layouts.tp // layouts.attention_degree
     held = np.ceil(attention_sequences(layouts, sequences))
     rooms = []
-    for causes in kinds:
-        each = (causes["kv_cache"] + causes["state"]) / held + groups * causes["logits"] / sequences
-        fixed = sum(size for cause, size in causes.items() if cause not in _GROWING)
+    for causes, common in zip(kinds, shared, strict=True):
+        each = (causes["kv_cache"] - common + causes["state"]) / held + groups * causes["logits"] / sequences
+        fixed = common + sum(size for cause, size in causes.items() if cause not in _GROWING)
         free = np.maximum(0, target.cluster.usable_bytes - fixed)
         # a stage that has room and keeps nothing of a sequence limits nothing
         none = np.where(free > 0, np.inf, 0.0)
@@ -130,12 +156,13 @@ def _room(model: ModelSpec, target: Target, layouts: Layouts, kinds: list[dict[s
     return (np.min(rooms, axis=0) * groups * layouts.dp).astype(np.int64)
 
 
-def _batched(batching: Batching, shares: Shares, room: Value) -> tuple[Value, Value, Value]:
+def _batched(made: Batching, shares: Shares, room: Value) -> tuple[Value, Value, Value]:
     """(time to the first token, between tokens, tokens a second), each fastest, expected and slowest. The interval is
     what measured cases lay in; no pipeline was among them, so its slow end has one stage at work at a time."""
-    figures, workload = (shares.generation, shares.engine, shares.common), batching.target.workload
-    tpot, ttft = served(batching.load(room), *figures)
-    slow = served(batching.load(room, in_flight=False), *figures)[0] if len(batching.held.which) > 1 else tpot
+    figures, workload = (shares.generation, shares.engine, shares.common), made.target.workload
+    tpot, ttft = served(made.load(room), *figures)
+    slow = served(made.load(room, in_flight=False), *figures)[0] if len(made.held.which) > 1 else tpot
+    tpot, slow = tpot / workload.acceptance_length, slow / workload.acceptance_length
     between = shares.between
     first = np.array([between.ttft[0] * ttft, ttft, between.ttft[1] * ttft])
     each = np.array([between.tpot[0] * tpot, tpot, between.tpot[1] * np.maximum(tpot, slow)])
@@ -159,9 +186,10 @@ def costs(roofline: Roofline) -> tuple[Cost, Cost, Value, Value]:
     first = roofline.one_by_one(roofline.stages(prefill_step(target)), prefill_step(target))
     sequences = sequences_per_replica(target.workload, layouts)
     step = decode_step(target, sequences)
-    serial = roofline.one_by_one(roofline.stages(step), step)
+    serial = roofline.each_token(roofline.one_by_one(roofline.stages(step), step), step)
     parts = np.minimum(stages, sequences)
-    busy = roofline.pipeline(decode_step(target, sequences / parts), parts) if stages > 1 else serial
+    part = decode_step(target, sequences / parts)
+    busy = roofline.each_token(roofline.pipeline(part, parts), part, parts) if stages > 1 else serial
     enough = (sequences >= stages) & (stages > 1) & (not target.cluster.device.measured)
     value = chosen(enough, busy, serial)
     return (first, value, np.minimum(busy.total[FASTEST], serial.total[FASTEST]),

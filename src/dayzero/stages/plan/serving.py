@@ -61,10 +61,16 @@ class Load:
         return cls(**made)
 
 
+def step_seconds(decode: Terms, batch: Value, load: Load, generation: Figures, engine: Figures, common: Figures
+                 ) -> Value:
+    """Seconds of a decode step of `batch` sequences on each worker, of layouts as those of `load`."""
+    seconds = pass_seconds(decode, generation, engine, common, prefill=False, narrow=load.narrow)
+    return seconds * (1 + load.wide * (common.wide - 1)) + (engine.step + engine.sequence * batch) * MICRO
+
+
 def served(load: Load, generation: Figures, engine: Figures, common: Figures) -> tuple[Value, Value]:
     """(seconds between tokens, seconds to the first token), means over requests."""
-    step = pass_seconds(load.decode, generation, engine, common, prefill=False, narrow=load.narrow)
-    step = step * (1 + load.wide * (common.wide - 1)) + (engine.step + engine.sequence * load.batch) * MICRO
+    step = step_seconds(load.decode, load.batch, load, generation, engine, common)
     own = pass_seconds(load.alone, generation, engine, common, prefill=True, narrow=load.narrow)
     each = pass_seconds(load.together, generation, engine, common, prefill=True, narrow=load.narrow) / load.prompts
     waiting = np.maximum(load.requests / load.groups - 1, 0.0)

@@ -1,40 +1,14 @@
-"""Speculative decoding: what a round takes, and the draft that multi-token-prediction weights are."""
+"""The draft that multi-token-prediction weights are."""
 
 from __future__ import annotations
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from tests.support.plan_models import attention_families, dense, family, sparse
+from tests.support.plan_models import attention_families, dense, family, sparse, target
 
-from dayzero.schema import FeedForward, Layer, ModelSpec, Workload
-from dayzero.stages.plan.speculation import answer_seconds, draft_of, rounds
-
-
-def workload(drafts: int = 0, accepted: float = 1.0) -> Workload:
-    return Workload(kind="serve", input_tokens=100, output_tokens=101, concurrency=1, max_batched_tokens=8192,
-                    draft_tokens=drafts, acceptance_length=accepted)
-
-
-def test_without_drafts_it_is_the_plain_step() -> None:
-    assert answer_seconds(0.02, 0.005, workload()) == 0.02
-    assert rounds(workload()) == 100
-
-
-def test_three_drafts_of_which_half_hold() -> None:
-    """A pass of 24 ms and three of the draft of 2 ms for 2.5 tokens: 12 ms each."""
-    assert answer_seconds(0.024, 0.002, workload(3, 2.5)) == pytest.approx(0.012)
-    assert rounds(workload(3, 2.5)) == 40
-
-
-@given(check=st.floats(1e-4, 1), draft=st.floats(0, 1), drafts=st.integers(1, 8), share=st.floats(0, 1),
-       less=st.floats(0, 1))
-def test_more_accepted_is_faster(check: float, draft: float, drafts: int, share: float, less: float) -> None:
-    many = workload(drafts, 1 + share * drafts)
-    few = workload(drafts, 1 + share * less * drafts)
-    assert answer_seconds(check, draft, many) <= answer_seconds(check, draft, few)
-    assert rounds(many) <= rounds(few)
+from dayzero.placement.draft import draft_of, drafted
+from dayzero.schema import FeedForward, Layer, ModelSpec
+from dayzero.schema.target import EngineRequest
 
 
 def predicting(model: ModelSpec, layers: int, *, head: bool) -> ModelSpec:
@@ -85,3 +59,13 @@ def test_the_draft_has_the_kinds_that_its_weights_play() -> None:
            for one in attention_families(1, 1024, 16, 4, 64)]
     draft = draft_of(msgspec.structs.replace(mixed, families=(*mixed.families, *own), mtp_layers=1))
     assert draft is not None and draft.layers[0].feed_forward == "d"
+
+
+def test_a_draft_needs_tokens_to_propose_and_an_engine_that_does() -> None:
+    model = predicting(sparse(), 1, head=True)
+    plain, proposing = target(), target(draft_tokens=2, acceptance_length=2.0)
+    speculates = msgspec.structs.replace(proposing.engine, facts=EngineRequest(speculative="mtp"))
+    assert drafted(model, plain) is None
+    assert drafted(model, proposing) is None
+    assert drafted(model, msgspec.structs.replace(proposing, engine=speculates)) == draft_of(model)
+    assert drafted(sparse(), msgspec.structs.replace(proposing, engine=speculates)) is None

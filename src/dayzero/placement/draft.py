@@ -1,10 +1,4 @@
-"""Speculative decoding: a pass checks tokens that were proposed, and gives as many answers as hold.
-
-    time of a token = (pass over draft_tokens + 1 tokens of each sequence + draft_tokens x pass of the draft) / accepted
-
-How many hold on average, the acceptance length, is the workload's statement: it depends on the text. Where the release
-has weights for multi-token prediction, they are the draft; of any other draft nothing is known, and it is not counted.
-"""
+"""The draft of speculative decoding that a release brings along: its multi-token-prediction layers."""
 
 from __future__ import annotations
 
@@ -12,27 +6,20 @@ from collections import Counter
 
 import msgspec
 
-from dayzero.arrays import Value
-from dayzero.placement.operators import product
-from dayzero.placement.split import is_expert, is_mtp
-from dayzero.schema import Layer, ModelSpec, WeightFamily, Workload
+from dayzero.schema import Layer, ModelSpec, Target, WeightFamily
+
+from .operators import product
+from .split import is_expert, is_mtp
 
 _MTP = "mtp."
 
 
-def answer_seconds(checking: Value, drafting: Value, workload: Workload) -> Value:
-    """Seconds of each token, from those of a pass that checks and of a pass of the draft."""
-    return round_seconds(checking, drafting, workload) / workload.acceptance_length
-
-
-def round_seconds(checking: Value, drafting: Value, workload: Workload) -> Value:
-    """Seconds from one pass that checks to the next: the draft proposes its tokens one after another."""
-    return checking + workload.draft_tokens * drafting
-
-
-def rounds(workload: Workload) -> float:
-    """Passes that an answer takes after its first token, which prefill gives."""
-    return (workload.output_tokens - 1) / workload.acceptance_length
+def drafted(model: ModelSpec, target: Target) -> ModelSpec | None:
+    """What proposes tokens under the target's workload, as `draft_of`; None: nothing does, or nothing is known of it.
+    """
+    if not target.workload.draft_tokens or target.engine.facts.speculative != "mtp":
+        return None
+    return draft_of(model)
 
 
 def draft_of(model: ModelSpec) -> ModelSpec | None:
