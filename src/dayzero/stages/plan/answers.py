@@ -13,7 +13,7 @@ from dayzero.placement.many import Layouts
 from dayzero.schema import Change, Layout, Limits, Point, Size, Target
 
 from .limits import within
-from .pareto import best_for, front, loads, thinned
+from .pareto import best_for, front, loads, steps, thinned
 from .rank import Columns, limited, ranked
 from .sensitivity import sensitivity
 from .smallest import Found, smallest
@@ -22,18 +22,20 @@ Evaluate = Callable[[Target, Layouts], Columns]
 """Figures of layouts on a target, in their order."""
 MOST_POINTS = 60
 """Of trade-offs that are kept."""
-MOST_COMPARED = 200
-"""Layouts whose figures are asked for again for other rates."""
+NEXT_BEST = 12
+"""Layouts that are looked at again for other rates, beside those that no other beats."""
+NEAR = 0.6
+"""Of the first one's throughput: no change of a rate by a fifth makes up for more."""
 
 
 def trade_offs(target: Target, found: Columns, evaluate: Evaluate) -> tuple[Point, ...]:
     """The layouts and loads that no other beats in throughput per device and a latency at once, from the least time per
-    token on. `found`: the layouts at the workload's load; each is looked at with as many sequences as it has room
+    token on. `found`: the layouts at the workload's load; each is looked at with up to as many sequences as it has room
     for."""
     roomy = found.layouts.take(np.flatnonzero(found.max_sequences > 0))
-    rows = [_at(target, load, evaluate(_loaded(target, load), roomy))
-            for load in loads(_most(found), target.workload.concurrency)] if len(roomy) else []
-    points = [point for part in rows for point in part]
+    rising = loads(int(np.max(found.max_sequences, initial=0)), target.workload.concurrency)
+    points = [point for pp in np.unique(roomy.pp) for point in _at(
+        target, evaluate, roomy.take(np.flatnonzero(roomy.pp == pp)), np.array(rising, dtype=np.int64))]
     if not points:
         return ()
     latencies = {"tpot": np.array([point.tpot_s for point in points]),
@@ -44,24 +46,19 @@ def trade_offs(target: Target, found: Columns, evaluate: Evaluate) -> tuple[Poin
     return tuple(kept[row] for row in thinned(range(len(kept)), MOST_POINTS))
 
 
-def _most(found: Columns) -> int:
-    return int(np.max(found.max_sequences, initial=0))
-
-
-def _loaded(target: Target, load: int) -> Target:
-    """The target with so many sequences under way all the time."""
+def _at(target: Target, evaluate: Evaluate, some: Layouts, rising: Value) -> Iterator[Point]:
+    """Points of layouts with one number of stages that none of the same beats: all loads are evaluated at once, with a
+    column in the place of the workload's number. Requests follow one another there, whatever arrivals it states."""
+    load = np.repeat(rising, len(some))
     workload = msgspec.structs.replace(target.workload, concurrency=load, arrival_rate=0.0)
-    return msgspec.structs.replace(target, workload=workload)
-
-
-def _at(target: Target, load: int, found: Columns) -> Iterator[Point]:
-    """The points of one load that none of the same load beats."""
+    found = evaluate(msgspec.structs.replace(target, workload=workload),
+                     some.take(np.tile(np.arange(len(some)), len(rising))))
     rows = np.flatnonzero(found.fits)
     rate = found.tokens_per_s[rows] / found.layouts.world_size[rows]
-    kept = front(-rate, found.tpot_s[rows]) | front(-rate, found.ttft_s[rows])
+    kept = front(steps(found.tpot_s[rows]), -rate) | front(steps(found.ttft_s[rows]), -rate)
     keeps = within(target.limits, limited(found))
     for row, each in zip(rows[kept].tolist(), rate[kept].tolist(), strict=True):
-        yield Point(layout=found.layouts[row], concurrency=load, ttft_s=float(found.ttft_s[row]),
+        yield Point(layout=found.layouts[row], concurrency=int(load[row]), ttft_s=float(found.ttft_s[row]),
                     tpot_s=float(found.tpot_s[row]), tokens_per_s_per_device=each, best_for=(),
                     within=bool(keeps[row]))
 
@@ -73,13 +70,14 @@ def rate_changes(target: Target, found: Columns, evaluate: Evaluate) -> tuple[Ch
     order = order[np.asarray(found.fits, dtype=bool)[order]]
     if not len(order):
         return ()
-    best = front(-found.tokens_per_s[order], found.tpot_s[order], found.ttft_s[order])
-    chosen = order[np.flatnonzero(best | (np.arange(len(order)) < MOST_COMPARED))]
+    rate = found.tokens_per_s[order]
+    best = front(-rate, found.tpot_s[order], found.ttft_s[order]) & (rate >= NEAR * rate[0])
+    chosen = order[np.flatnonzero(best | (np.arange(len(order)) < NEXT_BEST))]
     some = found.layouts.take(chosen)
 
     def figures(changed: Target) -> dict[str, Value]:
-        again = evaluate(changed, some)
-        return {"tokens_per_s": again.tokens_per_s, **limited(again)}
+        again, rows = (found, chosen) if changed is target else (evaluate(changed, some), np.arange(len(some)))
+        return {name: column[rows] for name, column in {"tokens_per_s": again.tokens_per_s, **limited(again)}.items()}
 
     return sensitivity(target, list(some), figures)
 

@@ -6,15 +6,18 @@ A row is one layout at one load. It is beaten by a row that is at least as good 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 Column = NDArray[np.float64]
 Mask = NDArray[np.bool_]
+T = TypeVar("T")
 MOST_LOADS = 16
 """Loads of a sweep."""
+STEP = 0.02
+"""Share by which two latencies have to differ to be told apart."""
 
 
 def front(*columns: NDArray[Any]) -> Mask:
@@ -40,12 +43,19 @@ def loads(most: int, asked: int) -> list[int]:
 
 
 def best_for(throughput: Column, latencies: dict[str, Column]) -> list[tuple[str, ...]]:
-    """For each row the names of the latencies against which it trades throughput without being beaten."""
-    masks = {name: front(-throughput, latency) for name, latency in latencies.items()}
+    """For each row the names of the latencies against which it trades throughput without being beaten; latencies count
+    in steps."""
+    masks = {name: front(steps(latency), -throughput) for name, latency in latencies.items()}
     return [tuple(name for name, mask in masks.items() if mask[row]) for row in range(len(throughput))]
 
 
-def thinned(rows: Sequence[int], most: int) -> list[int]:
+def steps(latency: Column) -> Column:
+    """Positive values as whole numbers of steps."""
+    counted: Column = np.round(np.log(latency) / STEP)
+    return counted
+
+
+def thinned(rows: Sequence[T], most: int) -> list[T]:
     """At most so many of the rows, evenly spread, the first and the last among them."""
     if len(rows) <= most:
         return list(rows)

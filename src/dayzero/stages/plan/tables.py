@@ -12,10 +12,11 @@ from dayzero.schema import Candidate, Change, Family, Layout, Plan, Point, Rejec
 from dayzero.units import format_bytes, format_seconds
 
 from .explain import rate, shifted
+from .pareto import thinned
 from .training import training_table
 
-_FAMILIES = 12
-"""Families of rejected layouts that are shown."""
+_FAMILIES, _POINTS = 12, 16
+"""Families of rejected layouts, and trade-offs, that are shown."""
 
 
 def _table(title: str, *headings: str, wide: Sequence[str] = ()) -> Table:
@@ -49,13 +50,14 @@ def _family_table(families: Sequence[Family]) -> Table:
     return table
 
 
-def _front_table(front: Sequence[Point]) -> Table:
-    table = _table("Throughput against latency: nothing beats these", "tokens/s a device", "tokens/s a user", "TPOT",
-                   "TTFT", "sequences", "layout", "best for", wide=("layout",))
-    for point in front:
+def _front_table(front: Sequence[Point], latency: str) -> Table:
+    """Against one latency; the terminal shows some of many."""
+    table = _table(f"Throughput against {latency.upper()}: nothing beats these", "tokens/s a device", "tokens/s a user",
+                   "TPOT", "TTFT", "sequences", "layout", wide=("layout",))
+    for point in thinned([point for point in front if latency in point.best_for], _POINTS):
         table.add_row(rate(point.tokens_per_s_per_device), rate(point.tokens_per_s_per_user),
                       format_seconds(point.tpot_s), format_seconds(point.ttft_s), f"{point.concurrency:,}",
-                      point.layout.text, " ".join(point.best_for).upper(), style="" if point.within else "dim")
+                      point.layout.text, style="" if point.within else "dim")
     return table
 
 
@@ -79,13 +81,14 @@ def overview(plan: Plan, shown: int = 10, *, front: bool = False) -> RenderableT
     if plan.training:
         parts.append(training_table(plan.training[:shown]))
     if front and plan.front:
-        parts.append(_front_table(plan.front))
+        parts += [_front_table(plan.front, latency) for latency in ("tpot", "ttft")]
     if plan.sensitivity:
         parts.append(_sensitivity_table(plan.sensitivity))
     if plan.families:
         parts.append(_family_table(plan.families))
     parts.append(Text(f"{plan.evaluated} layouts in {format_seconds(plan.seconds)}", style="dim"))
-    parts += [Text(f"note: {note}", style="dim") for note in plan.notes]
+    parts += [Text(f"warning: {note}", style="yellow") if note.startswith(NOMINAL) else Text(f"note: {note}", style="dim")
+              for note in plan.notes]
     return Group(*parts)
 
 
