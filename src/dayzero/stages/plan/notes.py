@@ -8,6 +8,7 @@ from dayzero.placement.operators import takes_part
 from dayzero.placement.split import is_tower
 from dayzero.schema import Device, ModelSpec, OpGraph, Target
 
+from .link_notes import link_notes
 from .roofline import counted
 from .speeds import Speeds
 
@@ -15,12 +16,14 @@ from .speeds import Speeds
 def notes(model: ModelSpec, target: Target, speeds: Speeds, graph: OpGraph | None) -> tuple[str, ...]:
     """What all figures leave out."""
     device = target.cluster.device
-    return (*_time_notes(speeds), *_device_notes(speeds, device, counted(graph, "decode") is not None),
+    traced = counted(graph, "decode") is not None
+    return (*_time_notes(speeds, target), *link_notes(target.cluster), *_device_notes(speeds, device, traced),
             *_model_notes(model, device))
 
 
-def _time_notes(speeds: Speeds) -> Iterator[str]:
-    yield "routing is taken as uniform; computing and sending are taken not to overlap"
+def _time_notes(speeds: Speeds, target: Target) -> Iterator[str]:
+    apart = "" if target.cluster.overlap else "; computing and sending are taken not to overlap"
+    yield f"routing is taken as uniform{apart}"
     if speeds.shares:
         yield ("times are means at the workload's concurrency: prompts wait for each other, and for room in the cache; "
                "tokens a second are those of requests that follow one another")
