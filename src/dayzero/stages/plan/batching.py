@@ -132,7 +132,7 @@ class Batching:
         """What the workload puts on them. `room`: sequences of full length that fit, over all replicas; `in_flight`:
         whether the stages of a pipeline work on micro-batches at the same time, where there are enough."""
         layouts, workload = self.layouts, self.target.workload
-        requests = float(workload.concurrency)
+        requests = 1.0 * workload.concurrency
         held = np.clip(room, 1, requests)
         step = prefill_step(self.target)
         alone = self.passing(step)
