@@ -42,6 +42,11 @@ class Layouts:
         rows = [[getattr(layout, name) for name in COLUMNS] for layout in layouts]
         return cls(*np.array(rows, dtype=np.int64).reshape(-1, len(COLUMNS)).T)
 
+    @classmethod
+    def joined(cls, *some: Layouts) -> Layouts:
+        """One after another."""
+        return cls(*(np.concatenate([getattr(one, name) for one in some]) for name in COLUMNS))
+
     def take(self, index: Value) -> Layouts:
         """Those at the positions of an array, or where an array of truths holds."""
         return Layouts(*(getattr(self, name)[index] for name in COLUMNS))
@@ -71,6 +76,23 @@ class Layouts:
     def world_size(self) -> Column:
         """Devices that the layout takes."""
         return self.tp * self.pp * self.dp
+
+
+@dataclass(frozen=True, eq=False)
+class Ranges:
+    """The layers of many stages, of which many are alike."""
+
+    distinct: tuple[range, ...]
+    """The different ones."""
+    which: Column
+    """For each stage the position of its layers in `distinct`."""
+
+
+def of_stage(layers: range | Ranges, figure: Callable[[range], float]) -> Value:
+    """A figure of a stage; of many stages an array, computed once for those that are alike."""
+    if isinstance(layers, range):
+        return figure(layers)
+    return np.array([figure(one) for one in layers.distinct])[layers.which]
 
 
 @dataclass(frozen=True)

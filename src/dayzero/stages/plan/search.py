@@ -4,13 +4,12 @@ what else there is to know about the choice."""
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 
 import msgspec
 import numpy as np
 
 from dayzero.arrays import Value
-from dayzero.placement import layouts, split_layers
+from dayzero.placement import split_layers
 from dayzero.placement.many import Layouts
 from dayzero.progress import SILENT, Progress
 from dayzero.schema import Candidate, Layout, ModelSpec, OpGraph, Plan, Size, Target
@@ -24,7 +23,7 @@ from .limits import bounds, within
 from .notes import notes
 from .rank import limited, ranked
 from .smallest import sizes
-from .space import Judged, judge
+from .space import Judged, every, judge
 from .training import plan_training
 
 
@@ -65,8 +64,9 @@ class Search:
 
     def judged(self, target: Target, asked: tuple[Layout, ...] = ()) -> Judged:
         """All layouts of a target, or those that it asks for, and those of `asked`, with the rules that they break."""
-        wanted = list(target.layouts) or list(every(target, self.model.mixes_experts))
-        return judge(self.model, target.engine, Layouts.of(dict.fromkeys([*wanted, *asked])))
+        wanted = Layouts.of(target.layouts) if target.layouts else within_budget(self.model, target)
+        also = [layout for layout in dict.fromkeys(asked) if position(wanted, layout) is None]
+        return judge(self.model, target.engine, Layouts.joined(wanted, Layouts.of(also)))
 
     def evaluated(self, target: Target, some: Layouts) -> Evaluated:
         """Figures of legal layouts on a target, in their order."""
@@ -95,14 +95,12 @@ class Search:
         return smallest_cluster(self.target, legal)
 
 
-def every(target: Target, mixes_experts: bool) -> Iterator[Layout]:
+def within_budget(model: ModelSpec, target: Target) -> Layouts:
     """All layouts of the cluster; with a budget of fewer devices those of all clusters within it."""
     world, most = target.cluster.world_size, target.limits.devices
     if most is None or most >= world:
-        yield from layouts(world, mixes_experts)
-        return
-    for cluster in sizes(target.cluster, most):
-        yield from layouts(cluster.world_size, mixes_experts)
+        return every(model, world)
+    return Layouts.joined(*(every(model, cluster.world_size) for cluster in sizes(target.cluster, most)))
 
 
 def _asked(target: Target, some: tuple[Layout, ...]) -> tuple[Layout, ...]:

@@ -12,6 +12,7 @@ from dayzero.schema import Candidate, Change, Family, Layout, Plan, Point, Rejec
 from dayzero.units import format_bytes, format_seconds
 
 from .explain import rate, shifted
+from .link_notes import NOMINAL
 from .pareto import thinned
 from .training import training_table
 
@@ -72,6 +73,11 @@ def _sensitivity_table(changes: Sequence[Change]) -> Table:
     return table
 
 
+def _note(text: str) -> Text:
+    """One of the notes; that links are only nominal is a warning."""
+    return Text(f"warning: {text}", style="yellow") if text.startswith(NOMINAL) else Text(f"note: {text}", style="dim")
+
+
 def overview(plan: Plan, shown: int = 10, *, front: bool = False) -> RenderableType:
     """The plan for a terminal: sentences, the best candidates, what rates would change, the rejected layouts by
     reason, the notes; with `front` the trade-offs too."""
@@ -87,8 +93,7 @@ def overview(plan: Plan, shown: int = 10, *, front: bool = False) -> RenderableT
     if plan.families:
         parts.append(_family_table(plan.families))
     parts.append(Text(f"{plan.evaluated} layouts in {format_seconds(plan.seconds)}", style="dim"))
-    parts += [Text(f"warning: {note}", style="yellow") if note.startswith(NOMINAL) else Text(f"note: {note}", style="dim")
-              for note in plan.notes]
+    parts += [_note(note) for note in plan.notes]
     return Group(*parts)
 
 
