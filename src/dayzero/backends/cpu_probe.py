@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
-from math import ceil, log2
+from math import log2
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -107,7 +107,7 @@ def _links() -> dict[str, float]:
     An all-reduce over n ranks counts as 2 log2(n) messages after each other, and as 2 (n - 1) / n of the tensor sent.
     """
     ranks = dist.get_world_size()
-    depth = ceil(log2(ranks))
+    depth = log2(ranks)
     kinds = {"all_reduce": (dist.all_reduce, 2 * depth, 2 * (ranks - 1) / ranks), "send": (_round_trip, ranks, ranks),
              "broadcast": (lambda tensor: dist.broadcast(tensor, 0), depth, 1)}  # fmt: skip
     figures = {}

@@ -29,6 +29,8 @@ def probe(
     seconds: Annotated[float, typer.Option("--seconds", min=1, max=3600, help="About what timing may take.")] = 10.0,
     disk: Annotated[Path | None, typer.Option("--disk", help="Folder on the disk to read from; default: the "
                                                              "temporary one.")] = None,
+    domains: Annotated[str | None, typer.Option("--domains", help="Devices of a domain of each level, innermost first, "
+                                                                  "like 8,64; default: found by pairs.")] = None,
     network: Annotated[str, typer.Option("--network", help="Kind of what joins the nodes, as targets name it.")] = "",
     library: Annotated[Path | None, typer.Option("--library", help="Folder of the topology library.")] = None,
     out: Annotated[Path | None, typer.Option("--out", help="Write the topology here, not into the library.")] = None,
@@ -56,7 +58,7 @@ def probe(
             refuse_output("--out", out, ())
         else:
             check_library(library_folder(library))
-        measured_now = _measured(ranks, _wish(backend, seconds, disk), network)
+        measured_now = _measured(ranks, _wish(backend, seconds, disk, domains), network)
         if measured_now is None:  # another rank prints
             return
         made = measured_now
@@ -72,14 +74,17 @@ def _one_thing(listed: bool, shown: str | None, ranks: int | None) -> None:
         raise UsageError("--ranks is for measuring, and nothing is measured", "leave --ranks out")
 
 
-def _wish(backend: str, seconds: float, disk: Path | None) -> Wish:
-    """What is to be measured. Raises UsageError for a folder that cannot be written."""
+def _wish(backend: str, seconds: float, disk: Path | None, domains: str | None) -> Wish:
+    """What is to be measured. Raises UsageError for a folder that cannot be written and for what are no domains."""
     from dayzero.runtime.probe import Wish
 
     folder = disk or Path(tempfile.gettempdir())
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
         raise UsageError(f"--disk: {folder} is no folder that files may be written in", "give --disk another folder")
-    return Wish(backend=backend, seconds=seconds, disk=str(folder.resolve()))
+    sizes = [text.strip() for text in (domains or "").split(",") if text.strip()]
+    if domains is not None and not (sizes and all(text.isdecimal() and 0 < int(text) < 2**31 for text in sizes)):
+        raise UsageError(f"--domains {domains!r} are no numbers of devices", "write --domains like 8,64")
+    return Wish(backend=backend, seconds=seconds, disk=str(folder.resolve()), domains=tuple(map(int, sizes)))
 
 
 def _measured(ranks: int | None, wish: Wish, network: str) -> Topology | None:

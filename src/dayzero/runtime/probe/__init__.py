@@ -20,6 +20,7 @@ from dayzero.schema.topology import Topology
 
 from .compose import compose
 from .found import Found, Wish
+from .levels import stated
 
 __all__ = ["Wish", "joined", "probe", "probe_joined"]
 
@@ -49,6 +50,7 @@ def probe(wish: Wish, ranks: int | None, network: str = "", progress: Progress =
     if ranks > count:
         raise UsageError(f"{ranks} ranks on {count} {what}: they would take turns, and what is measured would be that",
                          f"write --ranks {count} or fewer")
+    stated(wish.domains, ranks)
     start = time.monotonic()
     found = together(_MODULE, ranks, max(1, host.cores() // ranks), Found, progress,
                      deadline=_START + 10 * wish.seconds,

@@ -14,6 +14,8 @@ class Wish(Noun, frozen=True, kw_only=True):
     """What carries the collectives, in torch's words; empty: what torch says is the device's own."""
     seconds: float = 10.0
     """About what measuring may take, without the start of the processes."""
+    domains: tuple[int, ...] = ()
+    """Devices of a domain of each level, innermost first; empty: found by messages between pairs."""
     disk: str = ""
     """Folder on the disk to read from; empty: the temporary folder."""
 

@@ -7,7 +7,10 @@ there if a pair across that edge is clearly slower than the pairs before it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import NamedTuple
+
+from dayzero.errors import UsageError
 
 _SLOWER = 1.4
 """Times the seconds of a large message, or twice that for a small one, between a pair across the edge of a domain."""
@@ -52,6 +55,19 @@ def domains(ranks: int, on_host: int, measured: Mapping[tuple[int, int], Pair]) 
             before = here
         before = before or here
     return (*found, ranks)
+
+
+def stated(sizes: tuple[int, ...], ranks: int) -> tuple[int, ...]:
+    """The levels that a user states, up to all ranks; empty: none. Raises UsageError unless each is whole domains of
+    the one before, and the ranks of the last."""
+    if not sizes or ranks == 1:
+        return ()
+    every = (*(size for size in sizes if size < ranks), ranks)
+    for below, size in pairwise((1, *every)):
+        if size % below or size == below:
+            raise UsageError(f"domains of {size} ranks are no whole domains of {below}",
+                             "write --domains from the innermost level, such as 8,64")
+    return every
 
 
 def groups(ranks: int, below: int, domain: int) -> list[list[int]]:

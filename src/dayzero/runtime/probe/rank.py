@@ -14,7 +14,7 @@ from dayzero.backends import host
 from .disk import disk_reads
 from .figures import measure_figures
 from .found import Found, Wish
-from .levels import domains
+from .levels import domains, stated
 from .links import measure_levels, measure_pairs
 from .world import World
 
@@ -46,7 +46,7 @@ def _measure(world: World, wish: Wish) -> Found:
     with torch.inference_mode():
         hosts = world.hosts()
         on_host = hosts.count(hosts[rank])
-        found = domains(ranks, on_host, measure_pairs(world, on_host))
+        found = stated(wish.domains, ranks) or domains(ranks, on_host, measure_pairs(world, on_host))
         calls, missing = measure_levels(world, found, wish.seconds * _SHARES["levels"]) if found else ([], {})
         figures, without = measure_figures(world, wish.seconds * _SHARES["figures"])
         reads, unread = disk_reads(Path(wish.disk or tempfile.gettempdir())) if hosts.index(hosts[rank]) == rank else (

@@ -29,7 +29,8 @@ def carrier(wish: Wish) -> str:
     here = accelerator()
     name = wish.backend or (dist.get_default_backend_for_device(here.type) if here else _HOST)
     if not dist.is_backend_available(name):
-        known = [each for each in dist.Backend.backend_list if dist.is_backend_available(each)]
+        usual = dict.fromkeys(dist.Backend.default_device_backend_map.values())
+        known = [each for each in usual if dist.is_backend_available(each)]
         raise UsageError(f"this torch has no backend {name!r}", f"it has: {', '.join(known)}")
     if name != _HOST and here is None:
         raise UsageError(f"backend {name!r} carries an accelerator's memory, and torch finds none here",
