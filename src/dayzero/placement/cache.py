@@ -11,9 +11,12 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from math import ceil
+from typing import NamedTuple
 
 import msgspec
+import numpy as np
 
 from dayzero.arrays import Value, choose
 from dayzero.data.allocation import allocation
@@ -21,8 +24,8 @@ from dayzero.ops import cache_bytes_per_token
 from dayzero.schema import Attention, Device, Engine, Layout, ModelSpec, Workload
 from dayzero.schema.allocation import Allocation
 
-from .many import Layouts, shared
-from .sequence import layer_state_bytes, prefill_tokens, sequence_bytes, value_bytes
+from .many import Layouts, Ranges, shared
+from .sequence import kept_bytes, layer_state_bytes, prefill_tokens, value_bytes
 
 NARROW = 1
 """Bytes of a cached value of 8 bits."""
@@ -60,14 +63,35 @@ def entry_bytes(attention: Attention, layout: Layout, rules: Allocation, model: 
     return whole // attention.kv_heads * ceil(attention.kv_heads / degree) if whole else 0
 
 
+class Composition(NamedTuple):
+    """What the layers of a stage are."""
+
+    kinds: Counter[tuple[str, bool]]
+    """Layers by kind of attention and whether they have an indexer."""
+    attentions: Counter[str]
+    """Layers by kind of attention alone."""
+    indexed: bool
+    """Whether any layer of the model has one."""
+
+
+def composition(model: ModelSpec, layers: range) -> Composition:
+    """Of a stage."""
+    indexed = {index for family in model.families if family.role.startswith("indexer") for index in family.layers}
+    names = [model.layers[index].attention for index in layers]
+    found = Counter((name, index in indexed) for name, index in zip(names, layers, strict=True))
+    return Composition(found, Counter(names), bool(indexed))
+
+
 def kinds(model: ModelSpec, layout: Layout, rules: Allocation, layers: range, dtype: str) -> list[Kind]:
     """The kinds of layers of a stage, those that grow with the sequence first."""
+    return _kinds(model, layout, rules, composition(model, layers), dtype)
+
+
+def _kinds(model: ModelSpec, layout: Layout, rules: Allocation, layers: Composition, dtype: str) -> list[Kind]:
     counted: Counter[Kind] = Counter()
-    indexed = {index for family in model.families if family.role.startswith("indexer") for index in family.layers}
-    if indexed and dtype in ("", "auto", "fp8"):
+    if layers.indexed and dtype in ("", "auto", "fp8"):
         dtype = rules.indexed_dtype or dtype
-    for (name, has_indexer), count in Counter((model.layers[index].attention, index in indexed) for index in layers
-                                              ).items():
+    for (name, has_indexer), count in layers.kinds.items():
         attention = model.attentions[name]
         bounded = rules.bounded_windows and (rules.bounded_chunks or not attention.chunked)
         window = attention.window if bounded else None
@@ -194,17 +218,30 @@ def allocation_of(engine: Engine) -> Allocation | None:
     return msgspec.structs.replace(known or _PLAIN, unified_pages=stated)
 
 
-def allocated_sequence(model: ModelSpec, layout: Layout | Layouts, layers: range, workload: Workload,
+def allocated_sequence(model: ModelSpec, layout: Layout | Layouts, layers: range | Ranges, workload: Workload,
                        rules: Allocation | None) -> tuple[Value, Value]:
     """(cache, state) bytes on one rank of the stage that holds `layers`, for one sequence of full length: whole
     pages where the engine has unified pages (what they take beyond the states is cache), else whole blocks of what it
     stores for a token; of an engine of which nothing is known the need."""
     if isinstance(layout, Layouts):
-        found_ = shared(lambda one: allocated_sequence(model, one, layers, workload, rules), layout)
-        return found_.column(lambda pair: pair[0]), found_.column(lambda pair: pair[1])
+        both = np.zeros((2, len(layout)))
+        parts = layers if isinstance(layers, Ranges) else Ranges((layers,), np.zeros(len(layout), dtype=np.int64))
+        for number, one in enumerate(parts.distinct):
+            rows = np.flatnonzero(parts.which == number)
+            each = shared(partial(_allocated, model, composition(model, one), workload, rules), layout.take(rows))
+            both[:, rows] = each.column(lambda pair: pair[0]), each.column(lambda pair: pair[1])
+        return both[0], both[1]
+    if isinstance(layers, Ranges):
+        raise TypeError("many stages of one layout")
+    return _allocated(model, composition(model, layers), workload, rules, layout)
+
+
+def _allocated(model: ModelSpec, layers: Composition, workload: Workload, rules: Allocation | None, layout: Layout
+               ) -> tuple[int, int]:
+    """`allocated_sequence` of one layout."""
     length = workload.length
-    cache, state = sequence_bytes(model, layout, layers, length)
-    found = kinds(model, layout, rules, layers, "auto") if rules else []
+    cache, state = kept_bytes(model, layout, layers.attentions, length)
+    found = _kinds(model, layout, rules, layers, "auto") if rules else []
     if not rules or not found:
         return cache, state
     pages, here = pages_of(found, rules), -(-length // layout.cp)

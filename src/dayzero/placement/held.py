@@ -6,7 +6,7 @@ from dayzero.arrays import Value, floor
 from dayzero.schema import Engine, Layout, ModelSpec, WeightFamily
 from dayzero.schema.allocation import Allocation
 
-from .many import Layouts
+from .many import Layouts, Ranges, of_stage
 from .sequence import value_bytes
 from .split import attention_of, rank_bytes, stage_bytes, ways
 
@@ -14,8 +14,8 @@ _WIDE = 2
 """Bytes of a value of 16 bits."""
 
 
-def held_bytes(model: ModelSpec, layout: Layout | Layouts, engine: Engine, allocation: Allocation | None, layers: range,
-               arch: str = "") -> Value:
+def held_bytes(model: ModelSpec, layout: Layout | Layouts, engine: Engine, allocation: Allocation | None,
+               layers: range | Ranges, arch: str = "") -> Value:
     """Bytes of weights on one rank as the engine holds them: those of the files, what its kernels pad, copies of the up
     projections of a latent attention, and the table of rotary positions. `arch`: of the devices. Without
     rules of an engine: those of the files."""
@@ -26,8 +26,8 @@ def held_bytes(model: ModelSpec, layout: Layout | Layouts, engine: Engine, alloc
             + _absorbed(model, layout, allocation, layers) + _table(model, allocation))
 
 
-def _padded(model: ModelSpec, layout: Layout | Layouts, engine: Engine, allocation: Allocation, layers: range,
-            arch: str) -> Value:
+def _padded(model: ModelSpec, layout: Layout | Layouts, engine: Engine, allocation: Allocation,
+            layers: range | Ranges, arch: str) -> Value:
     """Bytes that kernels of a scheme add to routed experts."""
     added: Value = 0
     blocks = {block.width for block in model.feed_forwards.values() if block.experts}
@@ -45,7 +45,7 @@ def _up(value: Value, multiple: int) -> Value:
     return -(-value // multiple) * multiple
 
 
-def _absorbed(model: ModelSpec, layout: Layout | Layouts, allocation: Allocation, layers: range) -> Value:
+def _absorbed(model: ModelSpec, layout: Layout | Layouts, allocation: Allocation, layers: range | Ranges) -> Value:
     """Copies in 16 bits of the projections from a latent to all heads."""
     if not (allocation.absorbs and allocation.latent_cache):
         return 0
@@ -53,11 +53,11 @@ def _absorbed(model: ModelSpec, layout: Layout | Layouts, allocation: Allocation
                if family.role == "attention.kv_up" and family.scheme)
 
 
-def _copied(family: WeightFamily, model: ModelSpec, layout: Layout | Layouts, layers: range) -> Value:
+def _copied(family: WeightFamily, model: ModelSpec, layout: Layout | Layouts, layers: range | Ranges) -> Value:
     attention = attention_of(family, model)
     if attention is None or attention.kind != "latent" or not family.parameters:
         return 0
-    here = sum(index in layers for index in family.layers)
+    here = of_stage(layers, lambda one: sum(index in one for index in family.layers))
     return family.parameters * here // max(1, len(family.layers)) * _WIDE // ways(family, model, layout)
 
 

@@ -16,6 +16,8 @@ process      what a rank's process takes before any weight is loaded, as the dev
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 
 from dayzero.arrays import Value, ceiling, choose, largest
@@ -24,7 +26,7 @@ from dayzero.schema import Attention, FeedForward, Layout, ModelSpec, Target
 from .cache import allocated_sequence, allocation_of, reserve_bytes
 from .draft import drafted
 from .held import held_bytes
-from .many import Layouts
+from .many import Layouts, Ranges, of_stage
 from .sequence import (
     FP32,
     attention_sequences,
@@ -68,28 +70,39 @@ def feed_forward_values(block: FeedForward, layout: Layout | Layouts, every_row:
     return routed + 3 * -(-block.shared_width // layout.tp)
 
 
-def activation_bytes(model: ModelSpec, layout: Layout | Layouts, layers: range, tokens: Value, every_row: bool = False
-                     ) -> Value:
+def _has(model: ModelSpec, kind: tuple[str, str], layers: range) -> bool:
+    """Whether any of the layers has that (field of `Layer`, name)."""
+    field, name = kind
+    return any(getattr(model.layers[index], field) == name for index in layers)
+
+
+def activation_bytes(model: ModelSpec, layout: Layout | Layouts, layers: range | Ranges, tokens: Value,
+                     every_row: bool = False) -> Value:
     """Bytes of activations at the peak of a step of `tokens` tokens, on one rank of the stage that holds `layers`.
     `every_row`: see `feed_forward_values`."""
-    kinds = {(model.layers[index].attention, model.layers[index].feed_forward) for index in layers}
-    inner = largest(0, *(largest(attention_values(model.attentions[attention], layout),
-                                 feed_forward_values(model.feed_forwards[block], layout, every_row))
-                         for attention, block in kinds))
+    values = {("attention", name): attention_values(kind, layout) for name, kind in model.attentions.items()}
+    values |= {("feed_forward", name): feed_forward_values(block, layout, every_row)
+               for name, block in model.feed_forwards.items()}
+    inner = largest(0, *(choose(of_stage(layers, partial(_has, model, kind)), value, 0)
+                         for kind, value in values.items()))
     return tokens * value_bytes(model) * (3 * model.hidden_size + inner)
 
 
-def one_sequence(model: ModelSpec, layout: Layout | Layouts, layers: range, target: Target) -> tuple[Value, Value]:
+def one_sequence(model: ModelSpec, layout: Layout | Layouts, layers: range | Ranges, target: Target
+                 ) -> tuple[Value, Value]:
     """(cache, state) bytes on one rank of the stage that holds `layers`, for one sequence of full length without what
     it shares; with the cache of a draft that the release brings along, which the last stage computes."""
     workload, rules = target.workload, allocation_of(target.engine)
     own = msgspec.structs.replace(workload, input_tokens=workload.computed_tokens, prefix_hit=0.0)
     cache, state = allocated_sequence(model, layout, layers, own, rules)
-    draft = drafted(model, target) if layers.stop == len(model.layers) else None
-    return (cache + allocated_sequence(draft, layout, range(1), own, rules)[0] if draft else cache), state
+    draft = drafted(model, target)
+    if draft:
+        last = of_stage(layers, lambda one: one.stop == len(model.layers))
+        cache = cache + choose(last, allocated_sequence(draft, layout, range(1), own, rules)[0], 0)
+    return cache, state
 
 
-def shared_prefix(model: ModelSpec, layout: Layout | Layouts, layers: range, target: Target) -> Value:
+def shared_prefix(model: ModelSpec, layout: Layout | Layouts, layers: range | Ranges, target: Target) -> Value:
     """Bytes on one rank of the stage of what the prompts have in common, which is cached once; 0: they share nothing.
     """
     workload = target.workload
@@ -99,7 +112,8 @@ def shared_prefix(model: ModelSpec, layout: Layout | Layouts, layers: range, tar
     return allocated_sequence(model, layout, layers, common, allocation_of(target.engine))[0]
 
 
-def device_bytes(model: ModelSpec, layout: Layout | Layouts, layers: range, target: Target) -> dict[str, Value]:
+def device_bytes(model: ModelSpec, layout: Layout | Layouts, layers: range | Ranges, target: Target
+                 ) -> dict[str, Value]:
     """Bytes by cause on the fullest device of the pipeline stage that holds `layers`. Raises ReleaseError when a size
     that the cache depends on is not known."""
     workload = target.workload
@@ -107,13 +121,13 @@ def device_bytes(model: ModelSpec, layout: Layout | Layouts, layers: range, targ
     held = ceiling(attention_sequences(layout, sequences))
     rules = allocation_of(target.engine)
     cache, state = one_sequence(model, layout, layers, target)
-    last = layers.stop == len(model.layers)
+    last = of_stage(layers, lambda one: one.stop == len(model.layers))
     return {
         "weights": held_bytes(model, layout, target.engine, rules, layers, target.cluster.device.arch),
         "kv_cache": held * cache + shared_prefix(model, layout, layers, target),
         "state": held * state,
         "activations": activation_bytes(model, layout, layers, tokens, bool(rules and rules.every_row)),
-        "logits": sequences * model.vocab_size * (value_bytes(model) + FP32) if last else 0,
+        "logits": choose(last, sequences * model.vocab_size * (value_bytes(model) + FP32), 0),
         "workspace": choose(layout.world_size > 1, 2 * tokens * value_bytes(model) * model.hidden_size, 0)
                      + reserve_bytes(layout, rules, target.cluster.device),
         "process": target.cluster.device.process_bytes,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 from dayzero.arrays import Value, largest, real, smallest
 from dayzero.ops import cache_bytes_per_token, state_bytes_per_sequence
@@ -56,8 +57,13 @@ def layer_state_bytes(attention: Attention, layout: Layout) -> int:
 
 def sequence_bytes(model: ModelSpec, layout: Layout, layers: range, tokens: int) -> tuple[int, int]:
     """(cache, state) bytes on one rank of the stage that holds `layers`, for one sequence of `tokens` tokens."""
+    return kept_bytes(model, layout, Counter(model.layers[index].attention for index in layers), tokens)
+
+
+def kept_bytes(model: ModelSpec, layout: Layout, layers: Mapping[str, int], tokens: int) -> tuple[int, int]:
+    """The same for so many layers of each kind of attention."""
     cache = state = 0
-    for name, count in Counter(model.layers[index].attention for index in layers).items():
+    for name, count in layers.items():
         attention = model.attentions[name]
         cache += count * layer_cache_bytes(attention, layout, tokens, value_bytes(model))
         state += count * layer_state_bytes(attention, layout)

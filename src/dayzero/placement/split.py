@@ -6,12 +6,13 @@ figures are those of the fullest rank. Of many layouts they are arrays, with one
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
 
 from dayzero.arrays import Value, largest, share, smallest
 from dayzero.schema import Attention, Engine, Layout, ModelSpec, WeightFamily
 
-from .many import Layouts
+from .many import Layouts, Ranges, of_stage
 
 TOWERS = ("vision", "audio", "projector")
 """First words of the roles of families that turn other inputs into embeddings."""
@@ -100,7 +101,7 @@ def layers_here(family: WeightFamily, model: ModelSpec, layers: range) -> tuple[
         return (total if last else 0), total
     if not family.layers:
         return 1, 1
-    return sum(index in layers for index in family.layers), total
+    return bisect_left(family.layers, layers.stop) - bisect_left(family.layers, layers.start), total
 
 
 def rank_part(family: WeightFamily, model: ModelSpec, layout: Layout | Layouts, engine: Engine
@@ -117,16 +118,16 @@ def rank_part(family: WeightFamily, model: ModelSpec, layout: Layout | Layouts, 
     return local, extent
 
 
-def _held(whole: int, family: WeightFamily, model: ModelSpec, layout: Layout | Layouts, engine: Engine, layers: range
-          ) -> Value:
+def _held(whole: int, family: WeightFamily, model: ModelSpec, layout: Layout | Layouts, engine: Engine,
+          layers: range | Ranges) -> Value:
     """The part of `whole`, a total over all tensors of the family, that one rank of the stage holds; rounded up."""
-    here, total = layers_here(family, model, layers)
+    here, total = of_stage(layers, lambda one: layers_here(family, model, one)[0]), len(family.layers) or 1
     part, of = rank_part(family, model, layout, engine)
     return share(whole, here * part, total * of)
 
 
-def rank_bytes(family: WeightFamily, model: ModelSpec, layout: Layout | Layouts, engine: Engine, layers: range
-               ) -> Value:
+def rank_bytes(family: WeightFamily, model: ModelSpec, layout: Layout | Layouts, engine: Engine,
+               layers: range | Ranges) -> Value:
     """Bytes of the family on one rank of the stage that holds `layers`.
 
     Multi-token-prediction layers are only loaded by an engine that speculates with them; towers are whole on every rank
@@ -135,13 +136,13 @@ def rank_bytes(family: WeightFamily, model: ModelSpec, layout: Layout | Layouts,
     return _held(family.stored_bytes, family, model, layout, engine, layers)
 
 
-def rank_parameters(family: WeightFamily, model: ModelSpec, layout: Layout | Layouts, engine: Engine, layers: range
-                    ) -> Value:
+def rank_parameters(family: WeightFamily, model: ModelSpec, layout: Layout | Layouts, engine: Engine,
+                    layers: range | Ranges) -> Value:
     """Logical parameters of the family on one rank of the stage that holds `layers`, by the rules of `rank_bytes`."""
     return _held(family.parameters, family, model, layout, engine, layers)
 
 
-def stage_bytes(model: ModelSpec, layout: Layout | Layouts, engine: Engine, layers: range,
+def stage_bytes(model: ModelSpec, layout: Layout | Layouts, engine: Engine, layers: range | Ranges,
                 families: Iterable[WeightFamily] | None = None) -> Value:
     """Bytes of all (or the given) families on one rank of the stage that holds `layers`."""
     chosen = model.families if families is None else families
