@@ -41,6 +41,8 @@ class Server:
     """Decode passes that a request takes after its first token."""
     room: Values
     """Sequences that the cache holds."""
+    first: Values | float = 0.0
+    """Seconds of decoding that belong to a first token even where nothing else runs."""
 
     def step(self, batch: Values) -> Values:
         """Seconds of a decode pass with so many sequences (at least one)."""
@@ -101,7 +103,7 @@ def arrived(server: Server, rate: Values) -> Arrived:
     held = rate * (server.prompt + server.answers * tpot) / np.maximum(server.room, 1.0)
     stable = stable & (held < 1)
     short = waiting_for_room(np.where(stable, held, 0.0), server.prompt + server.answers * tpot, server.room)
-    least = server.prompt + np.maximum(server.passes, 1.0) * step
+    least = server.prompt + np.maximum(np.maximum(server.passes, 1.0) * step, server.first)
     mean = least + step / 2 + queue.wait + short
     first = [least + share * step + _tail(queue.wait, queue.met, share) + _tail(short, held, share)
              for share in PERCENTILES]

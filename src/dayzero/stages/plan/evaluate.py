@@ -8,7 +8,8 @@ that `score` is measured with); of a measured one, or one with a stated efficien
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,12 @@ from dayzero.placement import CAUSES, split_layers
 from dayzero.placement.draft import drafted
 from dayzero.placement.many import Layouts
 from dayzero.placement.memory import attention_sequences, device_bytes, sequences_per_replica, shared_prefix
-from dayzero.schema import ModelSpec, OpGraph, Target
+from dayzero.schema import ModelSpec, OpGraph, Target, Workload
 
+from .arrival import Server
 from .batching import Batching
 from .hops import Hops, hops
+from .load import arriving, columns, of_rates, of_shares
 from .roofline import Cost, Roofline, chosen
 from .serving import served
 from .speeds import EXPECTED, Shares, Speeds, speeds
@@ -59,6 +62,10 @@ class Evaluated:
     """Of `tpot_s`."""
     tokens_between: Value
     """Of `tokens_per_s`."""
+    arrivals: dict[str, Value] = field(default_factory=dict)
+    """Where requests arrive at a rate: whether the layout keeps up (stable), requests a second that it keeps up with at
+    most (capacity), sequences decoded at a time, percentiles of the first token (ttft) and between passes (gap). A
+    layout that does not keep up has infinite times and no throughput."""
 
     def __len__(self) -> int:
         return len(self.layouts)
@@ -103,15 +110,21 @@ def _alike(model: ModelSpec, target: Target, known: Speeds, graph: OpGraph | Non
               for cause in CAUSES}
     room = _room(model, target, layouts, kinds, [shared_prefix(model, layouts, layers, target)
                                                  for layers in held.ranges])
+    arrivals = dict[str, Value]()
     if known.shares:
-        ttft, tpot, rate = _batched(batching(model, target, known.shares, layouts, held), known.shares, room)
+        made = batching(model, target, known.shares, layouts, held)
+        ttft, tpot, rate = _batched(made, known.shares, room)
     else:
-        ttft, tpot, rate = _rooflined(rooflined(model, target, known, graph, layouts, held))
+        slower = rooflined(model, target, known, graph, layouts, held)
+        ttft, tpot, rate = _rooflined(slower)
+    if target.workload.arrival_rate:
+        server = of_shares(made, room) if known.shares else of_rates(slower, room, partial(_decoded, slower))
+        ttft, tpot, rate, arrivals = _arrived(server, layouts, target.workload, ttft, tpot)
     need = np.take_along_axis(needs, fullest, axis=0)[0]
     return Evaluated(layouts=layouts, fits=need <= target.cluster.usable_bytes, need_bytes=need, causes=causes,
                      max_sequences=room, ttft_s=ttft[EXPECTED], tpot_s=tpot[EXPECTED], tokens_per_s=rate[EXPECTED],
                      ttft_between=ttft[[FASTEST, SLOWEST]], tpot_between=tpot[[FASTEST, SLOWEST]],
-                     tokens_between=rate[[SLOWEST, FASTEST]])
+                     tokens_between=rate[[SLOWEST, FASTEST]], arrivals=arrivals)
 
 
 def batching(model: ModelSpec, target: Target, shares: Shares, layouts: Layouts, held: Stages) -> Batching:
@@ -178,19 +191,41 @@ def _rooflined(roofline: Roofline) -> tuple[Value, Value, Value]:
     return ttft, each, roofline.target.workload.concurrency / each
 
 
+def _arrived(server: Server, layouts: Layouts, workload: Workload, ttft: Value, tpot: Value
+             ) -> tuple[Value, Value, Value, dict[str, Value]]:
+    """The three figures and the columns of `arrivals`, with the relative intervals of the times without arrivals."""
+    got = arriving(server, layouts, workload)
+    times = [np.where(got.stable, mean, np.inf) * plain / plain[EXPECTED] for mean, plain in
+             ((got.ttft_s, ttft), (got.tpot_s / workload.acceptance_length, tpot))]
+    done = np.where(got.stable, workload.arrival_rate * workload.output_tokens, 0.0)
+    return times[0], times[1], np.array([done] * 3), columns(got, layouts)
+
+
+def _decoded(roofline: Roofline, sequences: Value) -> Value:
+    """Expected seconds of a pass over so many sequences of each replica."""
+    serial, busy, enough = _passes(roofline, sequences)
+    return chosen(enough, busy, serial).total[EXPECTED] * roofline.target.workload.acceptance_length
+
+
 def costs(roofline: Roofline) -> tuple[Cost, Cost, Value, Value]:
     """(cost of a prompt, of a token, the token's fastest and slowest seconds). Fastest: micro-batches keep all stages
     busy; slowest: one stage works at a time. The value takes micro-batches where a serving engine will run and there
     is a sequence for each stage; a measured device runs the reference runtime, one stage at a time."""
-    target, layouts, stages = roofline.target, roofline.layouts, len(roofline.held.which)
+    target = roofline.target
     first = roofline.one_by_one(roofline.stages(prefill_step(target)), prefill_step(target))
-    sequences = sequences_per_replica(target.workload, layouts)
+    serial, busy, enough = _passes(roofline, sequences_per_replica(target.workload, roofline.layouts))
+    value = chosen(enough, busy, serial)
+    return (first, value, np.minimum(busy.total[FASTEST], serial.total[FASTEST]),
+            np.maximum(busy.total[SLOWEST], serial.total[SLOWEST]))
+
+
+def _passes(roofline: Roofline, sequences: Value) -> tuple[Cost, Cost, Value]:
+    """(cost of a token with one stage at work at a time, with micro-batches in all of them, where the latter holds)."""
+    target, stages = roofline.target, len(roofline.held.which)
     step = decode_step(target, sequences)
     serial = roofline.each_token(roofline.one_by_one(roofline.stages(step), step), step)
     parts = np.minimum(stages, sequences)
     part = decode_step(target, sequences / parts)
     busy = roofline.each_token(roofline.pipeline(part, parts), part, parts) if stages > 1 else serial
     enough = (sequences >= stages) & (stages > 1) & (not target.cluster.device.measured)
-    value = chosen(enough, busy, serial)
-    return (first, value, np.minimum(busy.total[FASTEST], serial.total[FASTEST]),
-            np.maximum(busy.total[SLOWEST], serial.total[SLOWEST]))
+    return serial, busy, enough

@@ -1,0 +1,90 @@
+"""How fast groups of ranks answer with any number of sequences, for layouts with the same stages: what random arrivals
+and workers apart are worked out from.
+
+A group has requests of its own: the ranks of a replica, or those of them that share attention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from dayzero.arrays import Value
+from dayzero.placement.many import Layouts
+from dayzero.schema import Target, Workload
+
+from .arrival import Arrived, Server, arrived
+from .batching import Batching
+from .roofline import Roofline
+from .serving import MILLI, step_seconds
+from .speeds import EXPECTED
+from .timing import pass_seconds
+from .work import prefill_step
+
+MOST_TOGETHER = 4096
+"""Sequences of a group beyond which none are counted."""
+NAMES = ("p50", "p90", "p99")
+"""Of the percentiles."""
+
+
+def groups(layouts: Layouts) -> Value:
+    """Groups of ranks with requests of their own, of all replicas."""
+    return layouts.dp * layouts.tp // layouts.attention_degree
+
+
+def batches(room: Value) -> Value:
+    """Powers of two up to as many sequences as any group has room for."""
+    most = int(np.clip(np.max(room, initial=1), 1, MOST_TOGETHER))
+    return 2.0 ** np.arange(most.bit_length() + (most & (most - 1) > 0))
+
+
+def answers(workload: Workload) -> float:
+    """Decode passes of a request after its first token, which prefill gives."""
+    return (workload.output_tokens - 1) / workload.acceptance_length
+
+
+def of_shares(made: Batching, room: Value) -> Server:
+    """By the shares that devices reach. `room`: sequences of full length that fit, over all replicas."""
+    figures = made.shares.generation, made.shares.engine, made.shares.common
+    layouts, workload, load = made.layouts, made.target.workload, made.load(room)
+    inner, spread = layouts.tp // layouts.attention_degree, np.maximum(layouts.ep // layouts.tp, 1)
+
+    def step(batch: float) -> Value:
+        return step_seconds(made.answering(*made.parted(batch * inner)), batch * inner * spread, load, *figures)
+
+    alone = pass_seconds(load.alone, *figures, prefill=True, narrow=load.narrow)
+    prompts = max(1, workload.max_batched_tokens // workload.computed_tokens)
+    busy = made.passing(prefill_step(made.target, prompts)).slowest / prompts
+    return _server(made.target, layouts, room, step, MILLI * made.shares.engine.request + alone, busy,
+                   made.shares.engine.share)
+
+
+def of_rates(made: Roofline, room: Value, decode: Callable[[Value], Value]) -> Server:
+    """By one share of the rates. `decode`: seconds of a pass over so many sequences of a replica."""
+    step, inner = prefill_step(made.target), made.layouts.tp // made.layouts.attention_degree
+    stages = made.stages(step)
+    return _server(made.target, made.layouts, room, lambda batch: decode(batch * inner),
+                   made.one_by_one(stages, step).total[EXPECTED], stages.total[EXPECTED].max(axis=0), 1.0)
+
+
+def _server(target: Target, layouts: Layouts, room: Value, step: Callable[[float], Value], prompt: Value, busy: Value,
+            waited: float) -> Server:
+    workload, own = target.workload, room / groups(layouts)
+    known, passes = batches(own), prefill_step(target).passes
+    steps = np.array([np.broadcast_to(step(float(batch)), prompt.shape) for batch in known])
+    share = passes if passes > 1 else 1 / max(1, workload.max_batched_tokens // workload.computed_tokens)
+    return Server(batches=known, steps=steps, prompt=prompt, busy=busy, delay=busy * waited,
+                  passes=np.full(len(layouts), float(share)), answers=answers(workload), room=own, first=steps[0])
+
+
+def arriving(server: Server, layouts: Layouts, workload: Workload) -> Arrived:
+    """What the requests of the workload see, of layouts whose groups are such."""
+    return arrived(server, workload.arrival_rate / groups(layouts))
+
+
+def columns(got: Arrived, layouts: Layouts) -> dict[str, Value]:
+    """What there is to know of all groups together, beside the mean times."""
+    every = groups(layouts)
+    return {"stable": got.stable, "capacity": got.capacity * every, "sequences": got.sequences * every,
+            "ttft": got.ttft_percentiles, "gap": got.gap_percentiles}
