@@ -26,6 +26,8 @@ from dayzero.schema.target import (
     LayoutRequest,
     LimitsRequest,
     LinkRequest,
+    Operators,
+    OperatorsRequest,
     ReleaseRequest,
     Waiver,
     WorkloadRequest,
@@ -49,6 +51,7 @@ _TABLES: dict[str, type[msgspec.Struct]] = {
     "": TargetRequest, "release": ReleaseRequest, "cluster": ClusterRequest, "cluster.device": DeviceRequest,
     "cluster.device.links": LinkRequest, "cluster.network": LinkRequest, "engine": EngineRequest,
     "layout": LayoutRequest, "workload": WorkloadRequest, "limits": LimitsRequest,
+    "operators": OperatorsRequest,
     "waivers": Waiver,
 }
 _UNKNOWN = re.compile(r"Object contains unknown field `(?P<key>.*?)`(?: - at `\$\.?(?P<path>.*?)`)?$")
@@ -64,6 +67,8 @@ def resolve_target(path: Path, *, measured: Callable[[int], Device] | None = Non
     return Target(
         name=path.stem, cluster=_cluster(path, request.cluster, measured), engine=_engine(path, request),
         workload=_workload(request.workload), limits=Limits(**msgspec.structs.asdict(request.limits)),
+        operators=Operators(times=request.operators.times, tables=tuple(
+            str((path.parent / Path(table).expanduser()).resolve()) for table in request.operators.tables)),
         layouts=_layouts(request), partial=request.release.partial, waivers=_waivers(path, request.waivers))
 
 

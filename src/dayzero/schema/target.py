@@ -272,6 +272,16 @@ class Waiver(Request, frozen=True, kw_only=True):
     """Subjects of the findings, as a pattern in which `*` stands for any text; absent: all of the rule."""
 
 
+class OperatorsRequest(Request, frozen=True, kw_only=True):
+    """[operators]: where a plan takes the times of operators from."""
+
+    times: Literal["fitted", "measured"] = "fitted"
+    """fitted: shares of the stated rates that such devices reach; measured: tables of the extra `measured`, or of the
+    folder that DAYZERO_MEASURED names, where they have been found to predict better."""
+    tables: list[str] = []
+    """Your own tables (docs/measured.md), from the target's folder; they come before all others."""
+
+
 class TargetRequest(Request, frozen=True, kw_only=True):
     """A target.toml."""
 
@@ -287,6 +297,8 @@ class TargetRequest(Request, frozen=True, kw_only=True):
     """[workload]"""
     limits: LimitsRequest = LimitsRequest()
     """[limits]"""
+    operators: OperatorsRequest = OperatorsRequest()
+    """[operators]"""
     waivers: list[Waiver] = []
     """[[waivers]]: findings of preflight that are accepted."""
 
@@ -320,6 +332,15 @@ class Engine(Noun, frozen=True, kw_only=True):
     """For each fact of the profile: where it is from."""
 
 
+class Operators(Noun, frozen=True, kw_only=True):
+    """Where a plan takes the times of operators from."""
+
+    times: str = "fitted"
+    """fitted or measured."""
+    tables: tuple[str, ...] = ()
+    """Paths of the user's own tables."""
+
+
 class Target(Noun, frozen=True, kw_only=True):
     """What a release is adapted to, with every default filled in."""
 
@@ -333,6 +354,8 @@ class Target(Noun, frozen=True, kw_only=True):
     """The workload."""
     limits: Limits = Limits()
     """What a layout has to keep to."""
+    operators: Operators = Operators()
+    """Where times of operators are from."""
     layouts: tuple[Layout, ...]
     """Layouts asked for; empty: search."""
     partial: bool
