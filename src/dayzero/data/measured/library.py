@@ -68,6 +68,11 @@ class Library:
     _tables: dict[tuple[str, str, str, Keys], list[Table]] = field(default_factory=dict)
 
     @property
+    def name(self) -> str:
+        """What predictions call it."""
+        return ", ".join([*([self.source.name] if self.source else []), *(one.about.source for one in self.own)])
+
+    @property
     def unmapped(self) -> tuple[str, ...]:
         """Names of tables that no row of the mapping reads."""
         return self.source.unmapped if self.source else ()

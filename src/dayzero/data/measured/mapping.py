@@ -64,8 +64,12 @@ class Mapping(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Device description -> folder of its tables."""
     engines: dict[str, str]
     """Engine profile -> folder of its tables."""
+    used: list[str]
+    """Classes of operators whose tables take part in a plan that is asked for them."""
     fused: list[list[str]]
     """Roles of weights with one input that engines multiply as one matrix."""
+    calls: dict[str, dict[str, float]]
+    """Phase -> class of operators -> microseconds of a kernel whatever its size."""
     instead: list[Instead]
     """What is read where a value is missing."""
     tables: list[Row]

@@ -6,12 +6,15 @@ docs/numbers.md names each constant here and says where it is from.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dayzero.data.efficiency import Common, EngineFigures, Generation, Interval, efficiency
-from dayzero.schema import Device, Noun
+from dayzero.data.measured import Library, library
+from dayzero.data.measured.mapping import mapping
+from dayzero.schema import Device, Noun, Target
 
 Triple = np.ndarray[Any, np.dtype[np.float64]]
 """Shape [3]: fastest, expected, slowest."""
@@ -35,6 +38,8 @@ class Shares(Noun, frozen=True, kw_only=True):
     """Of all."""
     between: Interval
     """Around times of such cases."""
+    tables: Library | None = None
+    """Measured times of operators that stand in for shares; None: none do."""
 
 
 class Speeds(Noun, frozen=True, kw_only=True):
@@ -61,19 +66,27 @@ class Speeds(Noun, frozen=True, kw_only=True):
         return self.shares
 
 
-def speeds(device: Device, engine: str = "") -> Speeds:
-    """The factors for a measured device, one with a stated efficiency, or one of which only the datasheet is known."""
+def tables_for(target: Target) -> Library | None:
+    """The measured tables that a target asks for. Raises NotPossible where none are installed, TargetError for a file
+    that is none."""
+    asked = target.operators
+    return library(None, tuple(Path(table) for table in asked.tables)) if asked.times == "measured" else None
+
+
+def speeds(device: Device, engine: str = "", tables: Library | None = None) -> Speeds:
+    """The factors for a measured device, one with a stated efficiency, or one of which only the datasheet is known; of
+    the last `tables` that have the device take part."""
     around, waiting = np.array([SPREAD, 1.0, 1 / SPREAD]), np.array([1 / SPREAD, 1.0, SPREAD])
     if device.measured:
         return Speeds(matrix=around, memory=around, link=around, waiting=waiting, source="measured here")
     if device.efficiency is None:
-        return _fitted(device, engine)
+        return _fitted(device, engine, tables if tables and tables.knows(device.name) else None)
     reached = np.minimum(around * device.efficiency, 1.0)
     return Speeds(matrix=reached, memory=reached, link=around, waiting=waiting,
                   source=f"datasheet at a stated efficiency of {device.efficiency:g}")
 
 
-def _fitted(device: Device, engine: str) -> Speeds:
+def _fitted(device: Device, engine: str, tables: Library | None) -> Speeds:
     """The shares of the device's generation under the engine; the interval is that of such cases."""
     known = efficiency()
     (generation, measured), (figures, familiar) = known.generation(device.arch), known.engine(engine)
@@ -81,7 +94,9 @@ def _fitted(device: Device, engine: str) -> Speeds:
     between = known.interval(f"together, {like}")
     around = np.array([between.tpot[0], 1.0, between.tpot[1]])
     whose = "of its generation" if measured else "like it"
+    also = f"; {' and '.join(mapping().used)} operators by measured tables ({tables.name})" if tables else ""
     return Speeds(matrix=generation.linear_rate / around, memory=generation.linear_bytes / around,
                   link=generation.link / around, waiting=around,
-                  shares=Shares(generation=generation, engine=figures, common=known.common, between=between),
-                  source=f"datasheet at the shares that devices {whose} reached")
+                  shares=Shares(generation=generation, engine=figures, common=known.common, between=between,
+                                tables=tables),
+                  source=f"datasheet at the shares that devices {whose} reached{also}")
