@@ -27,8 +27,7 @@ from dayzero.errors import DayzeroError, NotPossible
 from dayzero.placement import split_layers
 from dayzero.placement.held import held_bytes
 from dayzero.placement.pool import Settings, pool
-from dayzero.placement.precision import LINEAR, recast, weights_at_most_8_bits
-from dayzero.placement.split import is_expert
+from dayzero.placement.precision import in_precision, weights_at_most_8_bits
 from dayzero.schema import Cluster, Device, Layout, Link, ModelSpec, Target, Workload
 from dayzero.schema.allocation import Allocation
 from dayzero.stages.plan.serving import Load, served
@@ -223,18 +222,6 @@ def engine_name(text: str) -> str:
     """The engine that a cell names; empty: none that is known."""
     lower = text.strip().lower()
     return next((known for known in allocations() if re.match(rf"{known}\b(?!-)", lower)), "")
-
-
-def in_precision(model: ModelSpec, wanted: Precision | None) -> ModelSpec:
-    """The model in a stated precision. 4 bits of a model that is not in microscaled ones already are those of the
-    scheme with finer scales, and of a model without experts every linear layer is converted."""
-    if wanted is None:
-        return model
-    if wanted.scheme == "mxfp4" and not any(family.scheme == wanted.scheme for family in model.families):
-        wanted = precision("nvfp4") or wanted
-    if wanted.roles and not any(is_expert(family) for family in model.families):
-        wanted = msgspec.structs.replace(wanted, roles=LINEAR)
-    return recast(model, wanted)
 
 
 def _target(device: Device, world: int, tokens: int, output: int, common: Common) -> Target:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from dayzero.data.precisions import Precision, Variant
+from dayzero.data.precisions import Precision, Variant, precision
 from dayzero.schema import ModelSpec, WeightFamily
+
+from .split import is_expert
 
 LINEAR = ("attention", "linear", "mlp", "experts", "shared_experts", "latent_experts", "indexer")
 """First words of the roles of linear layers."""
@@ -22,6 +24,18 @@ def recast(model: ModelSpec, wanted: Precision, published: Variant | None = None
     families = tuple(_converted(family, wanted, roles, published) for family in model.families)
     return msgspec.structs.replace(model, families=families,
                                    checkpoint_bytes=sum(family.stored_bytes for family in families))
+
+
+def in_precision(model: ModelSpec, wanted: Precision | None) -> ModelSpec:
+    """The model in a stated precision. 4 bits of a model that is not in microscaled ones already are those of the
+    scheme with finer scales, and of a model without experts every linear layer is converted."""
+    if wanted is None:
+        return model
+    if wanted.scheme == "mxfp4" and not any(family.scheme == wanted.scheme for family in model.families):
+        wanted = precision("nvfp4") or wanted
+    if wanted.roles and not any(is_expert(family) for family in model.families):
+        wanted = msgspec.structs.replace(wanted, roles=LINEAR)
+    return recast(model, wanted)
 
 
 def _converted(family: WeightFamily, wanted: Precision, roles: tuple[str, ...], published: Variant | None

@@ -56,6 +56,8 @@ class Decoders:
     """Sequences that fit."""
     receivers: Values
     """Ranks that each receive a part."""
+    groups: Values
+    """Groups of ranks in it with sequences of their own; `batches` and `room` are those of one."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,7 @@ class Pairs:
     devices: Values
     """That are taken."""
     batch: Values
-    """Sequences of a decode worker."""
+    """Sequences of a decoding group."""
     ttft_s: Values
     """Mean time to the first token, with the way of the cache."""
     tpot_s: Values
@@ -115,7 +117,7 @@ def pairs(prefillers: Prefillers, decoders: Decoders, asked: Requests) -> Pairs:
     ahead = _best(prefillers.devices, np.stack([prefillers.busy * prefillers.devices, prefillers.prompt]))
     usable = decoders.room >= 1
     speeds = np.where(decoders.batches[:, None] <= np.maximum(decoders.room, 1.0), decoders.answers, np.inf)
-    behind = _best(np.where(usable, decoders.devices, np.inf), speeds[::2] * decoders.devices)
+    behind = _best(np.where(usable, decoders.devices, np.inf), speeds[::2] * decoders.devices / decoders.groups)
     first, second, share = (grid.ravel() for grid in np.meshgrid(ahead, behind, np.arange(1, COUNTS + 1),
                                                                  indexing="ij"))
     most = np.floor((asked.devices - decoders.devices[second]) / prefillers.devices[first])
@@ -141,18 +143,18 @@ def _timed(prefillers: Prefillers, decoders: Decoders, asked: Requests, first: R
     transfer = asked.latency + asked.cache_bytes / (
         asked.bandwidth * np.minimum(prefillers.senders[first], decoders.receivers[second]))
     own, most = prefillers.prompt[first] + transfer, ahead / prefillers.busy[first]
-    zero = np.zeros(len(first))
+    zero, serving = np.zeros(len(first)), behind * decoders.groups[second]
     decoder = Server(batches=decoders.batches, steps=decoders.answers[:, second], prompt=zero, busy=zero, delay=zero,
                      passes=zero + LEAST, answers=asked.tokens, room=decoders.room[second])
     if asked.rate:
-        got = arrived(decoder, asked.rate / behind)
+        got = arrived(decoder, asked.rate / serving)
         keeps, done, batch, tpot = got.stable & (asked.rate < most), zero + asked.rate, got.sequences, got.tpot_s
         held = np.minimum(asked.rate / most, 1 - LEAST)
         wait = waiting_for_room(held, prefillers.busy[first], ahead)
     else:
-        batch = _batch(decoder, behind, own, most, asked)
+        batch = _batch(decoder, serving, own, most, asked)
         tpot = decoder.step(np.maximum(batch, 1.0))
-        done = np.minimum(behind * batch / (asked.tokens * tpot), most)
+        done = np.minimum(serving * batch / (asked.tokens * tpot), most)
         keeps = done > 0
         wait = np.maximum(asked.under_way / np.maximum(done, LEAST) - asked.tokens * tpot - own, 0.0)
     made = Pairs(prefill=first, decode=second, prefill_workers=ahead.astype(np.int64),
@@ -162,15 +164,15 @@ def _timed(prefillers: Prefillers, decoders: Decoders, asked: Requests, first: R
     return made.take(keeps)
 
 
-def _batch(decoder: Server, workers: Values, own: Values, most: Values, asked: Requests) -> Values:
-    """Sequences of a decode worker when so many requests are always under way: the most that fit, that prefill
+def _batch(decoder: Server, groups: Values, own: Values, most: Values, asked: Requests) -> Values:
+    """Sequences of a decoding group when so many requests are always under way: the most that fit, that prefill
     delivers, and that are left beside the requests in prefill. All three rise with the batch: halving of the interval.
     """
-    low, high = np.zeros(len(workers)), np.minimum(decoder.room, asked.under_way / workers)
+    low, high = np.zeros(len(groups)), np.minimum(decoder.room, asked.under_way / groups)
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        rate = workers * middle / (asked.tokens * decoder.step(np.maximum(middle, 1.0)))
-        fine = (rate <= most) & (workers * middle + rate * own <= asked.under_way)
+        rate = groups * middle / (asked.tokens * decoder.step(np.maximum(middle, 1.0)))
+        fine = (rate <= most) & (groups * middle + rate * own <= asked.under_way)
         low, high = np.where(fine, middle, low), np.where(fine, high, middle)
     return low
 

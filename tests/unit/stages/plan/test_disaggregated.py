@@ -24,7 +24,8 @@ def rows(seed: int, count: int) -> tuple[Prefillers, Decoders]:
     room = draw.integers(0, 300, count) * devices[1]
     return (Prefillers(devices=devices[0], prompt=prompt, busy=prompt * draw.uniform(0.3, 1.0, count),
                        senders=devices[0]),
-            Decoders(devices=devices[1], batches=BATCHES, answers=answers, room=room, receivers=devices[1]))
+            Decoders(devices=devices[1], batches=BATCHES, answers=answers, room=room, receivers=devices[1],
+                     groups=np.ones(count)))
 
 
 def asked(devices: int = 16, under_way: float = 64, rate: float = 0.0, cache: float = 1e8) -> Requests:
@@ -69,7 +70,8 @@ def test_the_order_of_the_layouts_does_not_matter() -> None:
     turn = np.arange(40)[::-1]
     second = pairs(Prefillers(**{name: value[turn] for name, value in vars(ahead).items()}),
                    Decoders(devices=behind.devices[turn], batches=BATCHES, answers=behind.answers[:, turn],
-                            room=behind.room[turn], receivers=behind.receivers[turn]), asked(64, 400))
+                            room=behind.room[turn], receivers=behind.receivers[turn], groups=behind.groups),
+                   asked(64, 400))
     assert first.requests_per_s[ranked(first)[0]] == pytest.approx(second.requests_per_s[ranked(second)[0]], rel=0.01)
 
 
@@ -117,6 +119,20 @@ def test_nothing_where_there_is_no_room() -> None:
     small = Decoders(**(vars(behind) | {"room": np.zeros(3)}))
     assert len(pairs(ahead, small, asked()).batch) == 0
     assert len(pairs(ahead, behind, asked(devices=1)).batch) == 0
+
+
+def test_groups_in_a_worker_are_as_many_workers() -> None:
+    """A worker of two groups, on two devices, is two workers of one device each."""
+    ahead, behind = rows(11, 1)
+    one = Decoders(**(vars(behind) | {"devices": np.ones(1)}))
+    two = Decoders(**(vars(behind) | {"devices": np.full(1, 2.0), "groups": np.full(1, 2.0)}))
+    single, double = (pairs(ahead, some, asked(17)) for some in (one, two))
+    shared = {(int(count), int(others)): rate for count, others, rate in
+              zip(single.prefill_workers, single.decode_workers, single.requests_per_s, strict=True)}
+    for count, others, rate in zip(double.prefill_workers, double.decode_workers, double.requests_per_s, strict=True):
+        if (int(count), 2 * int(others)) in shared:
+            assert rate == pytest.approx(shared[int(count), 2 * int(others)])
+    assert len(double.batch)
 
 
 def test_a_cache_that_is_sent_over_takes_its_time() -> None:
