@@ -1,0 +1,106 @@
+"""The best combinations of prefill workers and decode workers for a model on a cluster, from what `evaluate` knows of
+their layouts. docs/numbers.md, section Workers apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import numpy as np
+
+from dayzero.arrays import Value
+from dayzero.data.efficiency import efficiency
+from dayzero.placement.layouts import layouts
+from dayzero.placement.many import Layouts
+from dayzero.placement.sequence import sequence_bytes
+from dayzero.schema import Disaggregated, Estimate, Layout, Limits, ModelSpec, Target
+
+from .arrival import Server
+from .disaggregated import Decoders, Pairs, Prefillers, Requests, pairs, ranked
+from .load import answers, groups
+from .serving import MILLI
+from .smallest import sizes
+from .space import judge
+from .speeds import Speeds
+
+MOST_DEVICES = 64
+"""Of a worker."""
+KEPT = 5
+"""Combinations that are shown."""
+Serve = Callable[[Target, Layouts], tuple[Server, Value]]
+"""(what each group of ranks does, whether the layout fits) for layouts on a target."""
+
+
+def apart(model: ModelSpec, target: Target, speeds: Speeds, serve: Serve) -> tuple[Disaggregated, ...]:
+    """The best combinations, best first; none on one device, or on devices of which more than the datasheet is known:
+    no engine runs there."""
+    world = min(target.cluster.world_size, target.limits.devices or target.cluster.world_size)
+    if world < 2 or speeds.shares is None:
+        return ()
+    judged = judge(model, target.engine, workers(model, target, world - 1))
+    some = judged.layouts.take(judged.legal)
+    if not len(some):
+        return ()
+    alone = msgspec.structs.replace(target, workload=msgspec.structs.replace(target.workload, concurrency=1))
+    server, fits = serve(alone, some)
+    kept = np.flatnonzero(fits)
+    if not kept.size:
+        return ()
+    layouts_, common = some.take(kept), speeds.shares.common
+    every = groups(layouts_).astype(float)
+    ranks = (layouts_.attention_degree * layouts_.pp).astype(float)
+    devices = layouts_.world_size.astype(float)
+    prefillers = Prefillers(
+        devices=devices, busy=server.busy[kept] / every, senders=ranks,
+        prompt=server.prompt[kept] + server.steps[0, kept] + MILLI * common.apart_request)
+    decoders = Decoders(
+        devices=devices, batches=server.batches, room=server.room[kept], receivers=ranks, groups=every,
+        answers=server.steps[:, kept] * common.apart_decode / target.workload.acceptance_length)
+    made = pairs(prefillers, decoders, _requests(model, target, world))
+    return tuple(_shown(made, int(row), layouts_, target, speeds) for row in _best(made, target.limits))
+
+
+def workers(model: ModelSpec, target: Target, most: int) -> Layouts:
+    """Layouts of one worker: of one replica, for several that share nothing are several workers, or of some over which
+    experts are spread."""
+    worlds = {cluster.world_size for cluster in sizes(target.cluster, min(most, MOST_DEVICES))}
+    return Layouts.of(layout for world in sorted(worlds) for layout in layouts(world, model.mixes_experts)
+                      if layout.dp == 1 or layout.ep == layout.tp * layout.dp)
+
+
+def _requests(model: ModelSpec, target: Target, world: int) -> Requests:
+    workload, every = target.workload, range(len(model.layers))
+    link = target.cluster.link(target.cluster.world_size)
+    return Requests(
+        devices=world, under_way=float(workload.concurrency), rate=workload.arrival_rate,
+        tokens=max(answers(workload) * workload.acceptance_length, 1.0),
+        cache_bytes=float(sum(sequence_bytes(model, Layout(), every, workload.input_tokens))),
+        bandwidth=link.bandwidth / link.shared_by, latency=link.latency)
+
+
+def _best(made: Pairs, limits: Limits) -> list[int]:
+    """Rows of the best, each pair of layouts once."""
+    order = ranked(made, limits.ttft_s or np.inf, limits.tpot_s or np.inf)
+    seen: dict[tuple[int, int], int] = {}
+    for row in order:
+        seen.setdefault((int(made.prefill[row]), int(made.decode[row])), int(row))
+    return list(seen.values())[:KEPT]
+
+
+def _shown(made: Pairs, row: int, some: Layouts, target: Target, speeds: Speeds) -> Disaggregated:
+    workload, limits = target.workload, target.limits
+    ttft, tpot = float(made.ttft_s[row]), float(made.tpot_s[row])
+    rate, kept = float(made.requests_per_s[row]) * workload.output_tokens, speeds.known.between.evidence
+    around = efficiency().interval(kept.replace("together", "apart"))
+    waits = "prefill" if made.waits_for_prefill[row] else "arrivals" if workload.arrival_rate else "decode"
+
+    def estimate(value: float, unit: str, between: tuple[float, float]) -> Estimate:
+        return Estimate(value=value, low=value * between[0], high=value * between[1], unit=unit, source=speeds.source)
+
+    return Disaggregated(
+        prefill=some[int(made.prefill[row])], decode=some[int(made.decode[row])],
+        prefill_workers=int(made.prefill_workers[row]), decode_workers=int(made.decode_workers[row]),
+        devices=int(made.devices[row]), batch=float(made.batch[row]), ttft_s=estimate(ttft, "s", around.ttft),
+        tpot_s=estimate(tpot, "s", around.tpot), transfer_s=float(made.transfer_s[row]), waits_for=waits,
+        tokens_per_s=estimate(rate, "tokens/s", (1 / around.tpot[1], 1 / around.tpot[0])),
+        within=(limits.ttft_s is None or ttft <= limits.ttft_s) and (limits.tpot_s is None or tpot <= limits.tpot_s))
