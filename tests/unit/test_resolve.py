@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.support.topologies import measured
 
-from dayzero.errors import DayzeroError, LayoutError, TargetError
-from dayzero.resolve import local_target, read_engine, resolve_target
+from dayzero.data.topologies import file_topology
+from dayzero.errors import DayzeroError, LayoutError, StoreError, TargetError
+from dayzero.resolve import links_identity, local_target, read_engine, resolve_target
 from dayzero.schema import Device, Layout, Target
 
 HOST = Device(name="host", vendor="", arch="x86_64", memory_bytes=8 * 10**9, memory_bandwidth=1e10, flops={"f32": 1e11})
@@ -230,3 +232,51 @@ def test_serving_workload_and_limits(resolve) -> None:
 def test_serving_workload_mistakes(resolve, wrong: str, what: str) -> None:
     with pytest.raises(TargetError, match=what):
         resolve(H200 + wrong + "\n")
+
+
+NODES = H200 + 'devices_per_node = 8\nnodes = 2\nnetwork = {name = "infiniband", bandwidth = 5e10, latency = 1e-5}\n'
+
+
+def test_a_measurement_of_such_a_cluster_is_taken(resolve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not resolve(NODES).cluster.device.links[0].measured
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    folder = tmp_path / "dayzero" / "topologies"
+    folder.mkdir(parents=True)
+    made = measured()
+    before = links_identity(tmp_path / "target.toml")
+    file_topology(made, folder)
+    found = resolve(NODES).cluster
+    assert found.device.links[0].measured and found.network.measured and found.network.bandwidth == 40e9
+    assert found.device.host_bandwidth == 5.2e10
+    assert links_identity(tmp_path / "target.toml") != before
+    nominal = resolve(f'{NODES}topology = "nominal"\n').cluster
+    assert not nominal.device.links[0].measured and nominal.network.bandwidth == 5e10
+    assert not resolve(NODES.replace("infiniband", "roce")).cluster.network.measured
+    (folder / f"{made.name}.topology.json").write_text("{}")
+    with pytest.raises(StoreError, match="is no topology"):
+        resolve(NODES)
+
+
+def test_a_topology_that_the_target_names(resolve, tmp_path: Path) -> None:
+    place = file_topology(measured(), tmp_path)
+    assert resolve(f'{NODES}topology = "{place.name}"\n').cluster.network.measured
+    published = resolve(NODES.replace("h200", "h100") + 'topology = "h100-nvswitch-ib400"\n').cluster
+    assert published.network.bandwidth == 47e9
+    with pytest.raises(TargetError, match="no topology is named"):
+        resolve(f'{NODES}topology = "h100-nvswitch"\n')
+    with pytest.raises(TargetError, match="of nodes of 8 devices, but devices_per_node = 4"):
+        resolve(NODES.replace("node = 8", "node = 4") + f'topology = "{place.name}"\n')
+
+
+def test_levels_between_nodes(resolve) -> None:
+    racks = H200 + ("devices_per_node = 8\nnodes = 8\noverlap = 0.5\n[[cluster.network]]\nname = \"rack\"\n"
+                    "devices = 32\nbandwidth = 5e10\nlatency = 1e-5\nshared_by = 2\n"
+                    "[[cluster.network]]\nname = \"spine\"\nbandwidth = 2e10\nlatency = 2e-5\n")
+    found = resolve(racks).cluster
+    assert (found.network.name, found.network.shared_by, [link.name for link in found.beyond]) == ("rack", 2, ["spine"])
+    assert [found.link(size).name for size in (8, 16, 32, 64)] == ["nvlink", "rack", "rack", "spine"]
+    assert found.overlap == 0.5
+    for old, new, message in (("= 32", "= 12", "no whole domains of 8"), ("= 0.5", "= 1.5", "is above 1"),
+                              ("shared_by = 2", "shared_by = 0", "shared_by = 0")):
+        with pytest.raises(TargetError, match=message):
+            resolve(racks.replace(old, new))
