@@ -145,6 +145,10 @@ class EngineRequest(Request, frozen=True, kw_only=True):
     """Can KV heads be replicated when tp exceeds them? Absent: yes."""
     redundant_experts: bool | None = None
     """Can it hold spare experts when ep does not divide the experts? Absent: unknown."""
+    attention_groups: bool | None = None
+    """Can groups of ranks within tp have attention of their own, each with its own sequences? Absent: no."""
+    context_parallel: bool | None = None
+    """Can ranks within tp that would hold copies of a cache share its tokens instead? Absent: no."""
     head_padding: Literal["none", "multiple_of_tp"] | None = None
     """How it pads attention heads."""
     block_padding: bool | None = None

@@ -74,10 +74,12 @@ class Search:
 
     def candidates(self, found: Evaluated, order: Value, top: int, explain: tuple[Layout, ...], keeps: Value
                    ) -> tuple[Candidate, ...]:
-        """The first of them in full, and those that are to be explained."""
+        """The first of them in full, and those that are asked for. Of layouts that differ only in how attention is
+        shared within tp the first one counts: it stands for the others."""
         places = {int(row): place for place, row in enumerate(order, 1)}
-        also = (position(found.layouts, layout) for layout in explain)
-        rows = dict.fromkeys([*map(int, order[:top]), *(row for row in also if row is not None)])
+        also = (position(found.layouts, layout) for layout in (*self.target.layouts, *explain))
+        rows = dict.fromkeys([*map(int, first_of_each(found.layouts, order)[:top]),
+                              *(row for row in also if row is not None)])
         made = [self.planner.candidate(found, row, split_layers(self.model, int(found.layouts.pp[row])))
                 for row in rows]
         counts = Counts(len(found), int(np.sum(found.fits)), int(keeps.sum()))
@@ -96,11 +98,20 @@ class Search:
 
 
 def within_budget(model: ModelSpec, target: Target) -> Layouts:
-    """All layouts of the cluster; with a budget of fewer devices those of all clusters within it."""
-    world, most = target.cluster.world_size, target.limits.devices
+    """All layouts of the cluster that the engine has; with a budget of fewer devices those of all clusters within
+    it."""
+    world, most, facts = target.cluster.world_size, target.limits.devices, target.engine.facts
+    groups, shared = facts.attention_groups is True, facts.context_parallel is True
     if most is None or most >= world:
-        return every(model, world)
-    return Layouts.joined(*(every(model, cluster.world_size) for cluster in sizes(target.cluster, most)))
+        return every(model, world, groups=groups, shared_caches=shared)
+    return Layouts.joined(*(every(model, cluster.world_size, groups=groups, shared_caches=shared)
+                            for cluster in sizes(target.cluster, most)))
+
+
+def first_of_each(some: Layouts, order: Value) -> Value:
+    """Of rows in an order those that are the first with their tp, pp, ep and dp, in that order."""
+    degrees = np.column_stack([some.tp, some.pp, some.ep, some.dp])[order]
+    return order[np.sort(np.unique(degrees, axis=0, return_index=True)[1])]
 
 
 def _asked(target: Target, some: tuple[Layout, ...]) -> tuple[Layout, ...]:

@@ -17,14 +17,15 @@ from dayzero.placement.many import COLUMNS, Layouts, Shared, shared
 from dayzero.schema import Engine, Finding, Layout, ModelSpec, Rejected
 
 
-def every(model: ModelSpec, world_size: int, *, groups: bool = True) -> Layouts:
+def every(model: ModelSpec, world_size: int, *, groups: bool = True, shared_caches: bool = True) -> Layouts:
     """All layouts of so many devices: tp, pp, dp, ep as in `placement.layouts`, each with every number of ranks within
     tp that share attention, and of these with every number that share a sequence's tokens as long as that divides some
-    cache which they would otherwise hold in copies. Without `groups`: with all of tp, each sequence on its own."""
+    cache which they would otherwise hold in copies. Without `groups` attention is shared by all of tp, and without
+    `shared_caches` no tokens are."""
     rows = [(one.tp, one.pp, one.ep, one.dp, cp, attention if attention < one.tp else 0)
             for one in layouts(world_size, model.mixes_experts)
             for attention in (divisors(one.tp) if groups else [one.tp])
-            for cp in (divisors(_copies(model, attention)) if groups else [1])]
+            for cp in (divisors(_copies(model, attention)) if shared_caches else [1])]
     return Layouts(*np.array(rows, dtype=np.int64).reshape(-1, len(COLUMNS)).T)
 
 

@@ -17,8 +17,8 @@ CHECKED = ("name", "version", "kv_replication", "redundant_experts", "head_paddi
            "speculative", "declares", "transformers", "supported_since", "removed_in", "param_dtype",
            "config_reads", "config_defaults", "rope_layout", "fuses", "renames", "filters", "expects", "on_unknown",
            "schemes", "backends", "fp8_conversion", "limits", "branches", "modules", "quant_from", "scale_rounding",
-           "fuse_suffixes", "unified_pages")
-"""Facts of [engine] that some rule or the memory model reads."""
+           "fuse_suffixes", "unified_pages", "attention_groups", "context_parallel")
+"""Facts of [engine] that some rule, the memory model or the search reads."""
 
 
 @rule("engine-facts-unread", "info")
