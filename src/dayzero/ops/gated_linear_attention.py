@@ -6,20 +6,21 @@ chunk: the state is read and written once for each chunk, and tokens of one chun
 
 from __future__ import annotations
 
+from dayzero.arrays import Value, choose, smallest
+
 from . import linear_attention
 from .definition import Axes, OpDefinition
 
 
-def flops(axes: Axes) -> float:
+def flops(axes: Axes) -> Value:
     """A single token: the decay, 1 for each element of the state, the outer product and q . state, 2 each:
     5 * heads * head_dim * v_head_dim. In chunks of C, for each token and head: the two products with the state,
     4 * head_dim * v_head_dim, q k' and its product with the values inside the chunk: C * 2 * (head_dim + v_head_dim).
     """
     key, value = axes["head_dim"], axes["v_head_dim"]
     rows = axes["sequences"] * axes["tokens"] * axes["heads"]
-    if axes["tokens"] == 1:
-        return rows * 5 * key * value
-    return rows * (4 * key * value + min(axes["chunk"], axes["tokens"]) * 2 * (key + value))
+    chunked = 4 * key * value + smallest(axes["chunk"], axes["tokens"]) * 2 * (key + value)
+    return rows * choose(axes["tokens"] == 1, 5 * key * value, chunked)
 
 
 DEFINITION = OpDefinition(

@@ -7,9 +7,7 @@ tokens of one chunk meet in small matrix products.
 
 from __future__ import annotations
 
-from math import ceil
-
-from dayzero.arrays import Value
+from dayzero.arrays import Value, ceiling, choose, smallest
 from dayzero.schema import Attention
 
 from .cache import STATE_ITEM
@@ -25,22 +23,21 @@ _STATE = TensorSpec(name="state", axes=("sequences", "heads", "head_dim", "v_hea
 _OUTPUT = TensorSpec(name="output", axes=("sequences", "tokens", "heads", "v_head_dim"))
 
 
-def flops(axes: Axes) -> float:
+def flops(axes: Axes) -> Value:
     """A single token: k . state, the outer product and q . state, 2 operations for each element of the state, and the
     decay, 1: 7 * heads * head_dim * v_head_dim. In chunks of C, for each token and head: the same three products,
     6 * head_dim * v_head_dim, and inside the chunk k k', q k' and the two products with the inverse of the
     chunk's triangular matrix and one with q k': C * (6 * head_dim + 4 * v_head_dim)."""
     key, value = axes["head_dim"], axes["v_head_dim"]
     rows = axes["sequences"] * axes["tokens"] * axes["heads"]
-    if axes["tokens"] == 1:
-        return rows * 7 * key * value
-    return rows * (6 * key * value + min(axes["chunk"], axes["tokens"]) * (6 * key + 4 * value))
+    chunked = 6 * key * value + smallest(axes["chunk"], axes["tokens"]) * (6 * key + 4 * value)
+    return rows * choose(axes["tokens"] == 1, 7 * key * value, chunked)
 
 
-def moved_bytes(axes: Axes) -> float:
+def moved_bytes(axes: Axes) -> Value:
     """Query, key, value and output once; the state read and written once for each chunk (or single token)."""
     rows = sum(tensor.bytes(axes) for tensor in (_QUERY, _KEY, _VALUE, _OUTPUT))
-    return rows + 2 * ceil(axes["tokens"] / axes["chunk"]) * _STATE.bytes(axes)
+    return rows + 2 * ceiling(axes["tokens"] / axes["chunk"]) * _STATE.bytes(axes)
 
 
 def linear_axes(attention: Attention, sequences: Value, tokens: float, item: float = 2) -> Axes:

@@ -112,7 +112,7 @@ class Slice:
             at[name] = inside
             places.append(_place(np.log(points), np.log(inside)))
         seconds, filled, on_point = self._between(group, places)
-        return Found(seconds=seconds, spread=self._spread(places, away), away=away, filled=filled,
+        return Found(seconds=seconds, spread=self._spread(places, away, filled), away=away, filled=filled,
                      on_point=on_point & (away == 0), at=at)
 
     def _nearest(self, asked: Mapping[str, Array]) -> tuple[Array, Array]:
@@ -143,8 +143,8 @@ class Slice:
             exact &= (weight == 0) | (weight == 1)
         return np.exp(logs), filled, exact & ~filled
 
-    def _spread(self, places: list[tuple[Array, Array]], away: Array) -> Array:
-        square = NOISE**2 + self.rough**2 + (DOUBLING * away) ** 2
+    def _spread(self, places: list[tuple[Array, Array]], away: Array, filled: Array) -> Array:
+        square = NOISE**2 + self.rough**2 + (DOUBLING * away) ** 2 + filled * np.sum(self.left_out**2)
         for error, (_, share) in zip(self.left_out, places, strict=True):
             square = square + (HALF * error * 4 * share * (1 - share)) ** 2
         spread: Array = np.sqrt(square)
