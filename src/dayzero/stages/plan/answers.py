@@ -10,9 +10,9 @@ import numpy as np
 
 from dayzero.arrays import Value
 from dayzero.placement.many import Layouts
-from dayzero.schema import Change, Layout, Limits, Point, Size, Target
+from dayzero.schema import Change, Layout, Point, Size, Target
 
-from .limits import within
+from .limits import excess, within
 from .pareto import best_for, front, loads, steps, thinned
 from .rank import Columns, limited, ranked
 from .sensitivity import sensitivity
@@ -92,16 +92,11 @@ def smallest_cluster(target: Target, search: Callable[[Target], Columns]) -> tup
         if not len(order) or not found.fits[order[0]]:
             return None
         row = int(order[0])
-        return Found(found.layouts[row], keeps(found, limits, row), {
+        return Found(found.layouts[row], float(excess(limits, limited(found))[row]), {
             "tpot_s": float(found.tpot_s[row]), "ttft_s": float(found.ttft_s[row]),
             "tokens_per_s": float(found.tokens_per_s[row])})
 
     return smallest(target, best)
-
-
-def keeps(found: Columns, limits: Limits, row: int) -> bool:
-    """Whether a row keeps to the limits."""
-    return bool(within(limits, limited(found))[row])
 
 
 def position(layouts: Layouts, layout: Layout) -> int | None:

@@ -29,7 +29,7 @@ def told(candidates: Sequence[Candidate], places: Sequence[int], counts: Counts,
          ) -> tuple[Candidate, ...]:
     """The candidates with their explanations; `places`: their ranks, from 1. The first one is what others are compared
     with."""
-    judged = [msgspec.structs.replace(one, within=not missed(target.limits, figures(one), one.layout))
+    judged = [msgspec.structs.replace(one, within=not missed(target.limits, figures(one)))
               for one in candidates]
     return tuple(msgspec.structs.replace(one, explanation=why(one, judged[0], place, counts, target.limits),
                                          comparison=against(one, judged[0], target))
@@ -48,7 +48,7 @@ def why(candidate: Candidate, first: Candidate, place: int, counts: Counts, limi
     kept = counts.within < counts.fitting and candidate.within
     those = f"{counts.within} that fit and keep to the limits" if kept else f"{counts.fitting} that fit"
     rank = f"First of {those}" if place == 1 else f"Number {place} of {those}, {behind}"
-    breaks = "" if candidate.within else f" It breaks limits: {missed(limits, figures(candidate), candidate.layout)}."
+    breaks = "" if candidate.within else f" It breaks limits: {missed(limits, figures(candidate))}."
     return (f"{rank}: {rate(candidate.tokens_per_s.value)} tokens/s ({candidate.limits[0]}); {mostly(candidate)}. "
             f"The fullest device needs {need} of {usable}; {candidate.max_sequences:,} sequences of full length fit."
             f"{breaks}")
@@ -87,7 +87,7 @@ def summed_up(plan: Plan) -> Plan:
     nearest: Candidate | Trained | None = next(iter(plan.training), None) or next(iter(plan.candidates), None)
     if not best and nearest:
         said[0] += f" Nearest is {nearest.layout.text}. {nearest.explanation}"
-        said += [f"It lacks {nearest.comparison}."] if isinstance(nearest, Candidate) and nearest.comparison else []
+        said += [f"It needs {nearest.comparison}."] if isinstance(nearest, Candidate) and nearest.comparison else []
     if plan.limits and plan.best and not plan.best.within:
         said.append(verdict(plan.limits))
     runner_up = next((one for one in plan.candidates[1:] if one.fits and one.comparison), None)
@@ -100,7 +100,7 @@ def smallest(size: Size) -> str:
     """`The smallest cluster that fits has 3 x 8 devices: tp=8 pp=3, TPOT 12 ms ...`."""
     what = "fits" if size.works == "fits" else "keeps to the limits"
     if size.layout is None:
-        return f"No cluster that {what} was found: {size.reason}."
+        return f"No cluster that {what} was found {size.reason}."
     shown = f"{size.nodes} x {size.devices_per_node}" if size.nodes > 1 else f"{size.devices}"
     return f"The smallest cluster that {what} has {shown} devices: {size.layout.text}, {figures_text(size.figures)}."
 

@@ -4,12 +4,15 @@ keeps to the limits. Sizes rise: single devices of one node, then whole nodes.""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from dayzero.schema import Cluster, Layout, Size, Target
 
+from .limits import stated
+
+Works = Literal["fits", "within limits"]
 MOST_DEVICES = 1024
 """Largest cluster that is looked at."""
 
@@ -19,8 +22,8 @@ class Found(NamedTuple):
 
     layout: Layout
     """The degrees."""
-    within: bool
-    """Whether it keeps to all limits."""
+    over: float
+    """The largest of figure / limit: at most 1 where it keeps to all limits."""
     figures: dict[str, float]
     """tpot_s, ttft_s and tokens_per_s, or step_s and tokens_per_s."""
 
@@ -40,28 +43,30 @@ def sizes(cluster: Cluster, most: int = MOST_DEVICES) -> Iterator[Cluster]:
 def smallest(target: Target, best: Callable[[Target], Found | None]) -> tuple[Size, ...]:
     """The first size on which a layout fits and, where the target has limits, the first on which one keeps to them.
     `best` gives the best layout that fits on a target; None: none does. A size that was not found says why."""
-    limited = target.limits != type(target.limits)()
+    limited = bool(stated(target.limits))
     most = min(MOST_DEVICES, target.limits.devices or MOST_DEVICES)
     fits: Size | None = None
+    nearest: tuple[Cluster, Found] | None = None
     last = target.cluster
     for last in sizes(target.cluster, most):
         found = best(msgspec.structs.replace(target, cluster=last, layouts=()))
-        if found and fits is None:
-            fits = _size("fits", last, found)
-        if found and found.within:
-            return (fits, _size("within limits", last, found)) if fits and limited else (_size("fits", last, found),)
-    return (fits or _none("fits", last), *([_none("within limits", last)] if limited else []))
+        if found is None:
+            continue
+        fits = fits or _size("fits", last, found)
+        if found.over <= 1:
+            return (fits, _size("within limits", last, found)) if limited else (fits,)
+        nearest = min(nearest or (last, found), (last, found), key=lambda pair: pair[1].over)
+    return (fits or _none("fits", last), *([_none("within limits", last, nearest)] if limited else []))
 
 
-def _size(works: str, cluster: Cluster, found: Found) -> Size:
-    return Size(works="fits" if works == "fits" else "within limits", nodes=cluster.nodes,
-                devices_per_node=cluster.devices_per_node, layout=found.layout, figures=found.figures)
+def _size(works: Works, cluster: Cluster, found: Found) -> Size:
+    return Size(works=works, nodes=cluster.nodes, devices_per_node=cluster.devices_per_node, layout=found.layout,
+                figures=found.figures)
 
 
-def _none(works: str, cluster: Cluster) -> Size:
-    beyond = ("" if cluster.network is not None else
-              "; the network between nodes is not stated, so one node is the most that was looked at")
-    return Size(works="fits" if works == "fits" else "within limits", nodes=cluster.nodes,
-                devices_per_node=cluster.devices_per_node, layout=None, figures={},
-                reason=f"nothing {'fits' if works == 'fits' else 'keeps to the limits'} on up to "
-                       f"{cluster.world_size} devices{beyond}")
+def _none(works: Works, cluster: Cluster, nearest: tuple[Cluster, Found] | None = None) -> Size:
+    near = (f"; {nearest[1].layout.text} on {nearest[0].world_size} comes nearest, {nearest[1].over - 1:.0%} over"
+            if nearest else "")
+    beyond = "" if cluster.network is not None else "; the network that would join more nodes is not stated"
+    return Size(works=works, nodes=cluster.nodes, devices_per_node=cluster.devices_per_node, layout=None, figures={},
+                reason=f"of up to {cluster.world_size} devices{near}{beyond}")

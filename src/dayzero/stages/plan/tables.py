@@ -31,11 +31,12 @@ def _candidate_table(candidates: Sequence[Candidate]) -> Table:
     table = _table("Layouts, best first", "layout", "fits", "memory", "TTFT", "TPOT", "tokens/s", "bound by",
                    wide=("layout", "bound by"))
     for one in candidates:
-        per_second, fits = one.tokens_per_s, "yes" if one.fits else "no"
-        table.add_row(one.layout.text, fits if one.within else f"{fits}, beyond limits", format_bytes(one.need_bytes),
-                      format_seconds(one.ttft_s.value), format_seconds(one.tpot_s.value),
-                      f"{rate(per_second.value)} ({rate(per_second.low)}-{rate(per_second.high)})",
-                      one.limits[0].removeprefix("decode: ").split(",")[0],
+        per_second = one.tokens_per_s
+        figures = [format_seconds(one.ttft_s.value), format_seconds(one.tpot_s.value),
+                   f"{rate(per_second.value)} ({rate(per_second.low)}-{rate(per_second.high)})",
+                   one.limits[0].removeprefix("decode: ").split(",")[0]]
+        table.add_row(one.layout.text, "no" if not one.fits else "yes" if one.within else "beyond limits",
+                      format_bytes(one.need_bytes), *(figures if one.fits else ["-"] * len(figures)),
                       style="" if one.fits and one.within else "dim")
     return table
 
@@ -122,7 +123,7 @@ def _candidate(candidate: Candidate, first: Candidate) -> RenderableType:
     parts: list[RenderableType] = [Text(f"{candidate.layout.text}: {candidate.explanation}")]
     if candidate.comparison:
         parts.append(Text(f"Against {first.layout.text}: {candidate.comparison}." if candidate.fits
-                          else f"It lacks {candidate.comparison}."))
+                          else f"It needs {candidate.comparison}."))
     parts += [Text("; ".join(candidate.limits)),
               _by_cause("Time for a token", candidate.decode_seconds, first.decode_seconds, candidate, first, False),
               _by_cause("Time to the first token", candidate.prefill_seconds, first.prefill_seconds, candidate, first,

@@ -11,7 +11,7 @@ def needing(devices, within=0):
     """A model that fits from so many devices on, and keeps to the limits from `within` devices on."""
     def best(on):
         world = on.cluster.world_size
-        return Found(Layout(tp=world), world >= within, {"tpot_s": 1 / world}) if world >= devices else None
+        return Found(Layout(tp=world), within / world, {"tpot_s": 1 / world}) if world >= devices else None
     return best
 
 
@@ -41,7 +41,10 @@ def test_the_first_within_the_limits():
 def test_what_is_not_found_says_how_far_was_looked():
     found = smallest(msgspec.structs.replace(target(8), limits=Limits(devices=4, tpot_s=1.0)), needing(5))
     assert [one.layout for one in found] == [None, None]
-    assert found[0].reason == "nothing fits on up to 4 devices"
+    assert [one.reason for one in found] == ["of up to 4 devices"] * 2
+    near = smallest(msgspec.structs.replace(target(8), limits=Limits(devices=4, tpot_s=1.0)), needing(2, within=5))
+    assert near[0].layout == Layout(tp=2) and near[1].reason == (
+        "of up to 4 devices; tp=4 on 4 comes nearest, 25% over")
     alone = target(2)
     alone = msgspec.structs.replace(alone, cluster=msgspec.structs.replace(alone.cluster, network=None))
-    assert "the network between nodes is not stated" in smallest(alone, needing(3))[0].reason
+    assert "the network that would join more nodes is not stated" in smallest(alone, needing(3))[0].reason
