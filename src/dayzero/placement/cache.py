@@ -226,20 +226,28 @@ def allocated_sequence(model: ModelSpec, layout: Layout | Layouts, layers: range
     if isinstance(layout, Layouts):
         both = np.zeros((2, len(layout)))
         parts = layers if isinstance(layers, Ranges) else Ranges((layers,), np.zeros(len(layout), dtype=np.int64))
+        tokens = np.broadcast_to(_step(model, workload, layout), len(layout))
         for number, one in enumerate(parts.distinct):
-            rows = np.flatnonzero(parts.which == number)
-            each = shared(partial(_allocated, model, composition(model, one), workload, rules), layout.take(rows))
-            both[:, rows] = each.column(lambda pair: pair[0]), each.column(lambda pair: pair[1])
+            for step in np.unique(tokens[parts.which == number]):
+                rows = np.flatnonzero((parts.which == number) & (tokens == step))
+                held = shared(partial(_allocated, model, composition(model, one), workload.length, int(step), rules),
+                              layout.take(rows))
+                both[:, rows] = held.column(lambda pair: pair[0]), held.column(lambda pair: pair[1])
         return both[0], both[1]
     if isinstance(layers, Ranges):
         raise TypeError("many stages of one layout")
-    return _allocated(model, composition(model, layers), workload, rules, layout)
+    return _allocated(model, composition(model, layers), workload.length, _step(model, workload, layout), rules, layout)
 
 
-def _allocated(model: ModelSpec, layers: Composition, workload: Workload, rules: Allocation | None, layout: Layout
+def _step(model: ModelSpec, workload: Workload, layout: Layout | Layouts) -> Value:
+    """Prompt tokens of one step, where layers with a window keep some; else 0."""
+    windows = any(attention.window is not None for attention in model.attentions.values())
+    return prefill_tokens(workload, layout) if windows else 0
+
+
+def _allocated(model: ModelSpec, layers: Composition, length: int, step: int, rules: Allocation | None, layout: Layout
                ) -> tuple[int, int]:
-    """`allocated_sequence` of one layout."""
-    length = workload.length
+    """`allocated_sequence` of one layout, for sequences of `length` tokens and steps of `step`."""
     cache, state = kept_bytes(model, layout, layers.attentions, length)
     found = _kinds(model, layout, rules, layers, "auto") if rules else []
     if not rules or not found:
@@ -247,7 +255,6 @@ def _allocated(model: ModelSpec, layers: Composition, workload: Workload, rules:
     pages, here = pages_of(found, rules), -(-length // layout.cp)
     if pages is None:
         return sum(kind.layers * kind.entry * _blocks(kind, here, rules) for kind in found), state
-    step = prefill_tokens(workload, layout) if any(kind.window is not None for kind in found) else 0
     taken = pages.pages_of(here, step) * pages.page_bytes * pages.group_layers
     return max(cache, taken - state), state
 

@@ -21,10 +21,10 @@ from dayzero.placement.precision import weights_at_most_8_bits
 from dayzero.schema import ModelSpec, Target
 
 from .collectives import exposed
-from .hops import Hops
+from .hops import Hop, Hops
 from .serving import Load
 from .speeds import Shares
-from .stage import Stages
+from .stage import Rows
 from .terms import Terms, terms
 from .timing import pass_seconds
 from .work import Step, decode_step, prefill_step
@@ -58,7 +58,7 @@ def scaled(one: Terms, factor: Value) -> Terms:
 
 @dataclass(frozen=True)
 class Batching:
-    """Layouts with the same stages, and what their passes are counted with."""
+    """Layouts, and what their passes are counted with."""
 
     model: ModelSpec
     """What is served."""
@@ -67,9 +67,9 @@ class Batching:
     shares: Shares
     """What its devices reach."""
     layouts: Layouts
-    """How; as many stages each."""
-    held: Stages
-    """What the stages hold."""
+    """How."""
+    held: Rows
+    """What their stages hold."""
     links: Hops
     """What joins them."""
     draft: Batching | None = None
@@ -77,17 +77,20 @@ class Batching:
 
     def passing(self, step: Step) -> Pass:
         """A pass through all stages."""
-        each = terms(self.model, self.layouts, self.target, step, self.shares.common, self.held.stage)
-        together = replace(each, **{field.name: (getattr(each, field.name) * self.held.times).sum(axis=0)
-                                    for field in fields(each) if field.name not in _NOT_ADDED})
-        sent = self.links.all.bytes(self.model, self.layouts, step)
-        for made, hop in ((each, self.links.worst), (together, self.links.all)):
-            made.sent = made.sent + sent * hop.pace
-            made.latency = made.latency + step.passes * hop.latency + sent * hop.reached
-            self._hide(made, step)
-        seconds = self._seconds(together, step)
-        slowest = self._seconds(each, step).max(axis=0) if len(self.held.which) > 1 else seconds
-        return Pass(together, seconds, slowest)
+        held, wide = self.held, msgspec.structs.replace(step, sequences=self.held.spread(step.sequences))
+        each = terms(self.model, held.layouts, self.target, wide, self.shares.common, held.stage)
+        together = replace(each, **{field.name: (held.any if field.name in _NOT_ADDED else held.total)(
+            getattr(each, field.name)) for field in fields(each)})
+        links = self.links
+        self._send(each, links.worst, links.worst.bytes(self.model, held.layouts, wide), step)
+        self._send(together, links.all, links.all.bytes(self.model, self.layouts, step), step)
+        return Pass(together, self._seconds(together, step), held.most(self._seconds(each, step)))
+
+    def _send(self, made: Terms, hop: Hop, sent: Value, step: Step) -> None:
+        """Count what goes to the next stage, and leave out what of all sending is hidden."""
+        made.sent = made.sent + sent * hop.pace
+        made.latency = made.latency + step.passes * hop.latency + sent * hop.reached
+        self._hide(made, step)
 
     def _hide(self, made: Terms, step: Step) -> None:
         """Leave the part of the sending out that is hidden behind computing."""
@@ -116,8 +119,8 @@ class Batching:
 
     def parted(self, sequences: Value, in_flight: bool = True) -> tuple[Step, Value]:
         """The same for so many sequences of each replica."""
-        stages = len(self.held.which)
-        parts = np.where(sequences >= stages, stages, 1) if in_flight else np.ones_like(sequences)
+        stages = self.layouts.pp
+        parts = np.where(sequences >= stages, stages, 1) if in_flight else np.ones_like(stages)
         return decode_step(self.target, sequences / parts), parts
 
     def answering(self, step: Step, parts: Value) -> Terms:

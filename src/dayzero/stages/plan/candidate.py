@@ -18,7 +18,7 @@ from .batching import scaled
 from .evaluate import Evaluated, batching, costs, rooflined
 from .roofline import COMMUNICATION, OVERHEAD
 from .speeds import EXPECTED, Speeds, speeds
-from .stage import Split, Stages, stage, stages
+from .stage import Rows, Split, rows, stage
 from .terms import CLASSES, Terms, arithmetic
 from .timing import class_seconds, pass_seconds
 from .work import CACHE, POINTWISE, Step, prefill_step, weight_work
@@ -45,8 +45,9 @@ class Planner:
 
     def candidate(self, found: Evaluated, row: int, split: Split) -> Candidate:
         """One of the evaluated layouts, without the explanation, which needs the others."""
-        layout, held, usable = found.layouts[row], stages(self.model, split), self.target.cluster.usable_bytes
-        kinds = [device_bytes(self.model, layout, layers, self.target) for layers in held.ranges]
+        layout, usable = found.layouts[row], self.target.cluster.usable_bytes
+        held = rows(self.model, found.layouts.take([row]), lambda model, pp: split)
+        kinds = [device_bytes(self.model, layout, layers, self.target) for layers in held.layers.distinct]
         fullest = max(kinds, key=lambda causes: sum(causes.values()))
         decode, prefill = self._details(found, row, held)
         figures = ((found.ttft_s, found.ttft_between), (found.tpot_s, found.tpot_between),
@@ -55,7 +56,8 @@ class Planner:
                             zip(figures, ("s", "s", "tokens/s"), strict=True))
         return Candidate(
             layout=layout, fits=bool(found.fits[row]), stages=split, bytes_per_device=fullest, usable_bytes=usable,
-            bytes_per_stage=tuple(kinds[kind] for kind in held.which), max_sequences=int(found.max_sequences[row]),
+            bytes_per_stage=tuple(kinds[kind] for kind in held.pipelines[layout.pp]),
+            max_sequences=int(found.max_sequences[row]),
             ttft_s=ttft, tpot_s=tpot, tokens_per_s=rate, decode_seconds=decode[0], prefill_seconds=prefill[0],
             limits=(bound("decode", decode[1]), bound("prefill", prefill[1])), explanation="",
         )  # fmt: skip
@@ -64,7 +66,7 @@ class Planner:
         return Estimate(value=float(value), low=float(between[0]), high=float(between[1]), unit=unit,
                         source=self.speeds.source)
 
-    def _details(self, found: Evaluated, row: int, held: Stages) -> tuple[Detail, Detail]:
+    def _details(self, found: Evaluated, row: int, held: Rows) -> tuple[Detail, Detail]:
         """Of a token and of a prompt."""
         one = found.layouts.take([row])
         if self.speeds.shares:

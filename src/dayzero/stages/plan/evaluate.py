@@ -1,21 +1,21 @@
 """Memory, room and times of many layouts at once: everything that the search ranks by.
 
-Layouts are taken together by their number of stages, for the stages depend on it; stages that are alike are counted
-once. Of a device that is only known by its datasheet the times are those of continuous batching (`batching`, the model
-that `score` is measured with); of a measured one, or one with a stated efficiency, those of the roofline.
+Stages of a pipeline that are alike are counted once. Of a device that is only known by its datasheet the times are
+those of continuous batching (`batching`, the model that `score` is measured with); of a measured one, or one with a
+stated efficiency, those of the roofline.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
+import msgspec
 import numpy as np
 
 from dayzero.arrays import Value
-from dayzero.placement import CAUSES, split_layers
+from dayzero.placement import split_layers
 from dayzero.placement.draft import drafted
 from dayzero.placement.many import Layouts
 from dayzero.placement.memory import attention_sequences, device_bytes, sequences_per_replica, shared_prefix
@@ -28,10 +28,12 @@ from .load import arriving, columns, of_rates, of_shares
 from .roofline import Cost, Roofline, chosen
 from .serving import served
 from .speeds import EXPECTED, Shares, Speeds, speeds
-from .stage import Split, Stages, stages
+from .stage import Rows, Split, rows
 from .work import decode_step, prefill_step
 
 FASTEST, SLOWEST = 0, 2
+Times = tuple[Value, Value, Value]
+"""To the first token, between tokens, and tokens a second; each of shape [3, layouts]: fastest, expected, slowest."""
 _GROWING = ("kv_cache", "state", "logits")
 """Causes that grow with the sequences."""
 
@@ -73,68 +75,49 @@ class Evaluated:
 
 def evaluate(model: ModelSpec, target: Target, layouts: Layouts, *, graph: OpGraph | None = None,
              split: Callable[[ModelSpec, int], Split] = split_layers) -> Evaluated:
-    """The layouts, none of which has more stages than there are layers. `graph` tells how many operators a step has on
+    """The layouts, none of which has more stages than there are layers. The concurrency of the workload may be an array
+    with a number for each layout. `graph` tells how many operators a step has on
     a measured device; `split` which layers each stage holds. Raises TargetError where a rate or a link is not stated,
     and ReleaseError when a size that the cache depends on is not known."""
     target.cluster.device.rate(model.dtype)
-    known, parts, positions = speeds(target.cluster.device, target.engine.name), list[Evaluated](), list[Value]()
-    for pp in np.unique(layouts.pp):
-        here = np.flatnonzero(layouts.pp == pp)
-        group, held = layouts.take(here), stages(model, split(model, int(pp)))
-        parts.append(_alike(model, target, known, graph, group, held))
-        positions.append(here)
-    return _in_order(parts, np.argsort(np.concatenate(positions)))
-
-
-def _in_order(parts: list[Evaluated], order: Value) -> Evaluated:
-    """The rows of all parts, in that order."""
-    def column(values: list[Any]) -> Any:
-        if isinstance(values[0], dict):
-            return {key: column([value[key] for value in values]) for key in values[0]}
-        if isinstance(values[0], Layouts):
-            return Layouts(*(column([getattr(value, field.name) for value in values]) for field in fields(Layouts)))
-        return np.concatenate(values, axis=-1)[..., order]
-
-    return Evaluated(**{field.name: column([getattr(part, field.name) for part in parts])
-                        for field in fields(Evaluated)})
-
-
-def _alike(model: ModelSpec, target: Target, known: Speeds, graph: OpGraph | None, layouts: Layouts, held: Stages
-           ) -> Evaluated:
-    """Layouts with the same stages."""
-    kinds = [{cause: np.broadcast_to(size, len(layouts)) for cause, size in
-              device_bytes(model, layouts, layers, target).items()} for layers in held.ranges]
-    needs = np.array([sum(causes.values()) for causes in kinds])
-    fullest = needs.argmax(axis=0)[None]
-    causes = {cause: np.take_along_axis(np.array([kind[cause] for kind in kinds]), fullest, axis=0)[0]
-              for cause in CAUSES}
-    room = _room(model, target, layouts, kinds, [shared_prefix(model, layouts, layers, target)
-                                                 for layers in held.ranges])
+    known, held = speeds(target.cluster.device, target.engine.name), rows(model, layouts, split)
+    causes = {cause: np.broadcast_to(size, len(held.owner)) for cause, size in
+              device_bytes(model, held.layouts, held.layers, _spread(target, held)).items()}
+    needs = np.sum(list(causes.values()), axis=0)
+    fullest, room = held.largest(needs), _room(model, _spread(target, held), held, causes) * layouts.dp
+    (ttft, tpot, rate), server = (
+        _by_shares(batching(model, target, known.shares, layouts, held), room) if known.shares else
+        _by_rates(rooflined(model, target, known, graph, layouts, held), room))
     arrivals = dict[str, Value]()
-    if known.shares:
-        made = batching(model, target, known.shares, layouts, held)
-        ttft, tpot, rate = _batched(made, known.shares, room)
-    else:
-        slower = rooflined(model, target, known, graph, layouts, held)
-        ttft, tpot, rate = _rooflined(slower)
-    if target.workload.arrival_rate:
-        server = of_shares(made, room) if known.shares else of_rates(slower, room, partial(_decoded, slower))
+    if server:
         ttft, tpot, rate, arrivals = _arrived(server, layouts, target.workload, ttft, tpot)
-    need = np.take_along_axis(needs, fullest, axis=0)[0]
-    return Evaluated(layouts=layouts, fits=need <= target.cluster.usable_bytes, need_bytes=need, causes=causes,
+    return Evaluated(layouts=layouts, fits=needs[fullest] <= target.cluster.usable_bytes, need_bytes=needs[fullest],
+                     causes={cause: size[fullest] for cause, size in causes.items()},
                      max_sequences=room, ttft_s=ttft[EXPECTED], tpot_s=tpot[EXPECTED], tokens_per_s=rate[EXPECTED],
                      ttft_between=ttft[[FASTEST, SLOWEST]], tpot_between=tpot[[FASTEST, SLOWEST]],
                      tokens_between=rate[[SLOWEST, FASTEST]], arrivals=arrivals)
 
 
-def batching(model: ModelSpec, target: Target, shares: Shares, layouts: Layouts, held: Stages) -> Batching:
+def _by_shares(made: Batching, room: Value) -> tuple[Times, Server | None]:
+    """By the shares of the rates that classes of operators reach, and where requests arrive at a rate what they meet.
+    """
+    return _batched(made, made.shares, room), of_shares(made, room) if made.target.workload.arrival_rate else None
+
+
+def _by_rates(made: Roofline, room: Value) -> tuple[Times, Server | None]:
+    """The same by one share of the rates."""
+    arrive = made.target.workload.arrival_rate
+    return _rooflined(made), of_rates(made, room, partial(_decoded, made)) if arrive else None
+
+
+def batching(model: ModelSpec, target: Target, shares: Shares, layouts: Layouts, held: Rows) -> Batching:
     """What layouts with these stages are timed with by the shares that devices reach, and their draft."""
     draft = drafted(model, target)
     return Batching(model, target, shares, layouts, held, hops(target.cluster, layouts, held),
                     Batching(draft, target, shares, *_draft_stage(draft, target, layouts)) if draft else None)
 
 
-def rooflined(model: ModelSpec, target: Target, known: Speeds, graph: OpGraph | None, layouts: Layouts, held: Stages
+def rooflined(model: ModelSpec, target: Target, known: Speeds, graph: OpGraph | None, layouts: Layouts, held: Rows
               ) -> Roofline:
     """The same by one share of the rates."""
     draft = drafted(model, target)
@@ -144,37 +127,42 @@ def rooflined(model: ModelSpec, target: Target, known: Speeds, graph: OpGraph | 
     return made
 
 
-def _draft_stage(draft: ModelSpec, target: Target, layouts: Layouts) -> tuple[Layouts, Stages, Hops]:
+def _draft_stage(draft: ModelSpec, target: Target, layouts: Layouts) -> tuple[Layouts, Rows, Hops]:
     """The layouts without a pipeline, and the draft as their only stage."""
-    alone, held = replace(layouts, pp=np.ones_like(layouts.pp)), stages(draft, ((0, 1),))
+    alone = replace(layouts, pp=np.ones_like(layouts.pp))
+    held = rows(draft, alone, lambda model, pp: ((0, 1),))
     return alone, held, hops(target.cluster, alone, held)
 
 
-def _room(model: ModelSpec, target: Target, layouts: Layouts, kinds: list[dict[str, Value]], shared: list[Value]
-          ) -> Value:
-    """Sequences of full length that fit, as the engine allocates for them, over all replicas: what is left of the
+def _spread(target: Target, held: Rows) -> Target:
+    """The target with the concurrency of each row, where that is one for each layout."""
+    workload = target.workload
+    return msgspec.structs.replace(target, workload=msgspec.structs.replace(
+        workload, concurrency=held.spread(workload.concurrency)))
+
+
+def _room(model: ModelSpec, target: Target, held: Rows, causes: dict[str, Value]) -> Value:
+    """Sequences of full length that fit, as the engine allocates for them, on each replica: what is left of the
     fullest stage beside everything that does not grow with them. Where groups of ranks within tp have attention of
-    their own, each of them holds one of as many sequences as there are groups. `shared`: what the sequences of a stage
-    have in common."""
+    their own, each of them holds one of as many sequences as there are groups."""
+    layouts, common = held.layouts, shared_prefix(model, held.layouts, held.layers, target)
     sequences, groups = sequences_per_replica(target.workload, layouts), layouts.tp // layouts.attention_degree
-    held = np.ceil(attention_sequences(layouts, sequences))
-    rooms = []
-    for causes, common in zip(kinds, shared, strict=True):
-        each = (causes["kv_cache"] - common + causes["state"]) / held + groups * causes["logits"] / sequences
-        fixed = common + sum(size for cause, size in causes.items() if cause not in _GROWING)
-        free = np.maximum(0, target.cluster.usable_bytes - fixed)
-        # a stage that has room and keeps nothing of a sequence limits nothing
-        none = np.where(free > 0, np.inf, 0.0)
-        rooms.append(np.where(each > 0, np.floor(free / np.where(each > 0, each, 1.0)), none))
-    return (np.min(rooms, axis=0) * groups * layouts.dp).astype(np.int64)
+    kept = np.ceil(attention_sequences(layouts, sequences))
+    each = (causes["kv_cache"] - common + causes["state"]) / kept + groups * causes["logits"] / sequences
+    fixed = common + sum(size for cause, size in causes.items() if cause not in _GROWING)
+    free = np.maximum(0, target.cluster.usable_bytes - fixed)
+    # a stage that has room and keeps nothing of a sequence limits nothing
+    none = np.where(free > 0, np.inf, 0.0)
+    room = np.where(each > 0, np.floor(free / np.where(each > 0, each, 1.0)), none)
+    return (held.least(room * groups)).astype(np.int64)
 
 
-def _batched(made: Batching, shares: Shares, room: Value) -> tuple[Value, Value, Value]:
+def _batched(made: Batching, shares: Shares, room: Value) -> Times:
     """(time to the first token, between tokens, tokens a second), each fastest, expected and slowest. The interval is
     what measured cases lay in; no pipeline was among them, so its slow end has one stage at work at a time."""
     figures, workload = (shares.generation, shares.engine, shares.common), made.target.workload
     tpot, ttft = served(made.load(room), *figures)
-    slow = served(made.load(room, in_flight=False), *figures)[0] if len(made.held.which) > 1 else tpot
+    slow = served(made.load(room, in_flight=False), *figures)[0] if np.any(made.layouts.pp > 1) else tpot
     tpot, slow = tpot / workload.acceptance_length, slow / workload.acceptance_length
     between = shares.between
     first = np.array([between.ttft[0] * ttft, ttft, between.ttft[1] * ttft])
@@ -182,7 +170,7 @@ def _batched(made: Batching, shares: Shares, room: Value) -> tuple[Value, Value,
     return first, each, workload.concurrency * workload.output_tokens / (first + (workload.output_tokens - 1) * each)
 
 
-def _rooflined(roofline: Roofline) -> tuple[Value, Value, Value]:
+def _rooflined(roofline: Roofline) -> Times:
     """The same at one share of the rates, where requests do not wait for each other."""
     first, value, fast, slow = costs(roofline)
     ttft, tpot = first.total, value.total[EXPECTED]
@@ -221,11 +209,11 @@ def costs(roofline: Roofline) -> tuple[Cost, Cost, Value, Value]:
 
 def _passes(roofline: Roofline, sequences: Value) -> tuple[Cost, Cost, Value]:
     """(cost of a token with one stage at work at a time, with micro-batches in all of them, where the latter holds)."""
-    target, stages = roofline.target, len(roofline.held.which)
+    target, stages = roofline.target, roofline.layouts.pp
     step = decode_step(target, sequences)
     serial = roofline.each_token(roofline.one_by_one(roofline.stages(step), step), step)
     parts = np.minimum(stages, sequences)
     part = decode_step(target, sequences / parts)
-    busy = roofline.each_token(roofline.pipeline(part, parts), part, parts) if stages > 1 else serial
+    busy = roofline.each_token(roofline.pipeline(part, parts), part, parts) if np.any(stages > 1) else serial
     enough = (sequences >= stages) & (stages > 1) & (not target.cluster.device.measured)
     return serial, busy, enough

@@ -1,4 +1,4 @@
-"""What a pipeline's stages send on: over which link each of them does, for many layouts with equally many stages."""
+"""What a pipeline's stages send on: over which link each of them does, for many layouts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dayzero.arrays import Value
 from dayzero.placement.many import Layouts, shared
 from dayzero.schema import Cluster, Layout, Link, ModelSpec
 
-from .stage import Stages
+from .stage import Rows
 from .traffic import residual
 from .work import Step
 
@@ -36,22 +36,26 @@ class Hops:
     """The links from each stage to the next."""
 
     worst: Hop
-    """For each kind of stage the slowest link behind one of them; shape [kinds, layouts]. Behind the last is none."""
+    """For each row the slowest link behind one of its stages. Behind the last stage is none."""
     all: Hop
-    """All after another; shape [layouts]."""
+    """For each layout all after another."""
 
 
-def hops(cluster: Cluster, layouts: Layouts, held: Stages) -> Hops:
+def hops(cluster: Cluster, layouts: Layouts, held: Rows) -> Hops:
     """The links of layouts whose stages are those of `held`."""
-    behind = held.which[:-1]
-    found = shared(lambda one: [boundary(one, cluster, stage) for stage in range(len(behind))], layouts)
-    figures = np.array([[_figures(link) for link in links] for links in found.values])
-    figures = figures.reshape(len(found.values), len(behind), 3)[found.which]  # layouts, stages, figures
-    worst = np.zeros((len(held.ranges), len(layouts), 3))
-    for kind in np.unique(behind):
-        worst[kind] = figures[:, behind == kind].max(axis=1)
-    total = figures.sum(axis=1)
-    return Hops(worst=Hop(*np.moveaxis(worst, -1, 0)), all=Hop(*total.T))
+    found = shared(lambda one: _behind(one, cluster, held.pipelines[one.pp]), layouts)
+    table = np.zeros((len(found.values), 2 + int(held.kind.max(initial=0)), 3))
+    for place, figures in enumerate(found.values):
+        table[place, :len(figures)] = figures
+    every, worst = table[found.which, 0], table[found.which[held.owner], 1 + held.kind]
+    return Hops(worst=Hop(*worst.T), all=Hop(*every.T))
+
+
+def _behind(layout: Layout, cluster: Cluster, kinds: Value) -> Value:
+    """Figures of all links of a pipeline together, then of the slowest behind each kind of stage."""
+    links = np.array([_figures(boundary(layout, cluster, stage)) for stage in range(len(kinds) - 1)]).reshape(-1, 3)
+    slowest = [links[kinds[:-1] == kind].max(axis=0, initial=0.0) for kind in range(int(kinds.max()) + 1)]
+    return np.array([links.sum(axis=0), *slowest])
 
 
 def _figures(link: Link) -> tuple[float, float, float]:

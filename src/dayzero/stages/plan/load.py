@@ -65,7 +65,7 @@ def of_rates(made: Roofline, room: Value, decode: Callable[[Value], Value]) -> S
     step, inner = prefill_step(made.target), made.layouts.tp // made.layouts.attention_degree
     stages = made.stages(step)
     return _server(made.target, made.layouts, room, lambda batch: decode(batch * inner),
-                   made.one_by_one(stages, step).total[EXPECTED], stages.total[EXPECTED].max(axis=0), 1.0)
+                   made.one_by_one(stages, step).total[EXPECTED], made.held.most(stages.total[EXPECTED]), 1.0)
 
 
 def _server(target: Target, layouts: Layouts, room: Value, step: Callable[[float], Value], prompt: Value, busy: Value,

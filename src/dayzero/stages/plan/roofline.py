@@ -1,8 +1,8 @@
 """Seconds of a step from work, traffic and overhead, stage by stage, at one share of the stated rates for all.
 
 time of an operator kind = max(flops / matrix rate, bytes / memory bandwidth); kinds, communication and the overhead of
-operators add up, nothing overlaps. Of many layouts at once: arrays of shape [3, stages, layouts], or [3, layouts] for
-all stages together; the 3 are fastest, expected and slowest.
+operators add up, nothing overlaps. Of many layouts at once: arrays of shape [3, rows] with a row for each kind of stage
+of each, or [3, layouts] for all stages together; the 3 are fastest, expected and slowest.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dayzero.schema import ModelSpec, OpGraph, Target
 from .collectives import exposed
 from .hops import Hops
 from .speeds import EXPECTED, UNKNOWN_LAUNCH, Speeds
-from .stage import Stages
+from .stage import Rows
 from .traffic import Sending, sends
 from .work import Step, Work, stage_work
 
@@ -55,31 +55,33 @@ class Roofline:
     """Costs of steps of one model on one target, for layouts with the same stages."""
 
     def __init__(self, model: ModelSpec, target: Target, speeds: Speeds, graph: OpGraph | None, layouts: Layouts,
-                 held: Stages, links: Hops) -> None:
+                 held: Rows, links: Hops) -> None:
         self.model, self.target, self.speeds, self.graph = model, target, speeds, graph
         self.layouts, self.held, self.links = layouts, held, links
         self.draft: Roofline | None = None
         self.matrix, self.memory, self.link, self.waiting = (
-            np.reshape(factor, (3, 1, 1)) for factor in (speeds.matrix, speeds.memory, speeds.link, speeds.waiting))
+            np.reshape(factor, (3, 1)) for factor in (speeds.matrix, speeds.memory, speeds.link, speeds.waiting))
 
     def stages(self, step: Step) -> Cost:
         """Every kind of stage, with what it sends on; the last one with the logits."""
-        cost, cluster, shape = Cost(), self.target.cluster, (3, len(self.held.ranges), len(self.layouts))
-        self.compute(cost, stage_work(self.model, self.layouts, self.target, self.held.stage, step))
+        cost, cluster, held = Cost(), self.target.cluster, self.held
+        layouts, shape = held.layouts, (3, len(held.owner))
+        step = msgspec.structs.replace(step, sequences=held.spread(step.sequences))
+        self.compute(cost, stage_work(self.model, layouts, self.target, held.stage, step))
         seconds = np.zeros(shape)
-        sending = Sending(self.model, self.layouts, cluster, counted=False)
-        for sent in sends(sending, self.held.stage, step, cluster.device.measured):
+        sending = Sending(self.model, layouts, cluster, counted=False)
+        for sent in sends(sending, held.stage, step, cluster.device.measured):
             taken = sent.seconds
             seconds = seconds + taken.waiting * self.waiting + (taken.sending + taken.reached) / self.link
         hop = self.links.worst
         seconds = seconds + (step.passes * hop.latency * self.waiting
-                             + hop.bytes(self.model, self.layouts, step) * (hop.pace + hop.reached) / self.link)
+                             + hop.bytes(self.model, layouts, step) * (hop.pace + hop.reached) / self.link)
         seconds = exposed(seconds, sum(cost.causes.values()), cluster.overlap)
         cost.add(COMMUNICATION, seconds, ("links", True))
         calls = overhead(self.graph, self.target, self.speeds, step)
         if calls is not None:
-            part = self.held.stage.layers / len(self.model.layers)
-            cost.add(OVERHEAD, np.broadcast_to(np.reshape(calls, (-1, 1, 1)) * part, shape),
+            part = held.stage.layers / len(self.model.layers)
+            cost.add(OVERHEAD, np.broadcast_to(np.reshape(calls, (-1, 1)) * part, shape),
                      ("operator overhead", True))
         return Cost({cause: np.broadcast_to(value, shape) for cause, value in cost.causes.items()},
                     {bound: np.broadcast_to(value, shape[1:]) for bound, value in cost.bounds.items()})
@@ -90,37 +92,30 @@ class Roofline:
         device = self.target.cluster.device
         for item in work:
             rated = device.computes_in(item.scheme)
-            arithmetic = item.flops / (device.rate(rated) * self.matrix) if rated else np.zeros((3, 1, 1))
+            arithmetic = item.flops / (device.rate(rated) * self.matrix) if rated else np.zeros((3, 1))
             moving = item.bytes / (device.memory_bandwidth * self.memory)
             slower = arithmetic[EXPECTED] > moving[EXPECTED]
             cost.add(item.kind, np.maximum(arithmetic, moving), ("matrix rate", slower), ("memory bandwidth", ~slower))
 
     def one_by_one(self, stages: Cost, step: Step) -> Cost:
         """A pass through all stages, one after another."""
-        times = self.held.times
-        made = Cost({cause: (seconds * times).sum(axis=1) for cause, seconds in stages.causes.items()},
-                    {bound: (seconds * times).sum(axis=0) for bound, seconds in stages.bounds.items()})
-        worst, every = self.links.worst, self.links.all
-        latency, pace, reached = (getattr(every, figure) - (getattr(worst, figure) * times).sum(axis=0)
+        held, worst, every = self.held, self.links.worst, self.links.all
+        made = Cost({cause: held.total(seconds) for cause, seconds in stages.causes.items()},
+                    {bound: held.total(seconds) for bound, seconds in stages.bounds.items()})
+        latency, pace, reached = (getattr(every, figure) - held.total(getattr(worst, figure))
                                   for figure in ("latency", "pace", "reached"))
-        waiting, link = self.waiting[:, 0], self.link[:, 0]
-        made.add(COMMUNICATION, step.passes * latency * waiting
-                 + worst.bytes(self.model, self.layouts, step) * (pace + reached) / link, ("links", True))
+        made.add(COMMUNICATION, step.passes * latency * self.waiting
+                 + every.bytes(self.model, self.layouts, step) * (pace + reached) / self.link, ("links", True))
         return made
 
     def pipeline(self, step: Step, micro_batches: Value) -> Cost:
         """Time between two tokens of a sequence, when `step` is that of one of `micro_batches` micro-batches: a token
         passes all stages, and each stage handles all micro-batches before it sees the sequence again."""
         stages = self.stages(step)
-        every = self.one_by_one(stages, step)
-        slowest = np.argmax(stages.total[EXPECTED], axis=0)[None]
-        busiest = Cost(
-            {cause: np.take_along_axis(seconds, slowest[None], axis=1)[:, 0] * micro_batches
-             for cause, seconds in stages.causes.items()},
-            {bound: np.take_along_axis(np.broadcast_to(seconds, stages.total.shape[1:]), slowest, axis=0)[0]
-             * micro_batches for bound, seconds in stages.bounds.items()})
+        every, slowest = self.one_by_one(stages, step), self.held.largest(stages.total[EXPECTED])
+        busiest = Cost({cause: seconds[:, slowest] * micro_batches for cause, seconds in stages.causes.items()},
+                       {bound: seconds[slowest] * micro_batches for bound, seconds in stages.bounds.items()})
         return chosen(busiest.total[EXPECTED] > every.total[EXPECTED], busiest, every)
-
 
     def each_token(self, passed: Cost, step: Step, parts: Value = 1) -> Cost:
         """The cost of a token, from that of a pass: with what proposed tokens for it, of each of `parts` micro-batches,

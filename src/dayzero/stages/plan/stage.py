@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from dayzero.arrays import Value
+from dayzero.placement.many import Layouts, Ranges
 from dayzero.placement.operators import product
 from dayzero.placement.split import layers_here
 from dayzero.schema import ModelSpec, WeightFamily
@@ -20,7 +21,7 @@ Split = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage; or arrays of shape [stages, 1], with one number for each of several."""
+    """One stage; or arrays with one number for each of many."""
 
     families: tuple[Value, ...]
     """The share of each weight family's tensors."""
@@ -60,25 +61,73 @@ def _within(family: WeightFamily, layers: range) -> int:
     return bisect_left(family.layers, layers.stop) - bisect_left(family.layers, layers.start)
 
 
-@dataclass(frozen=True)
-class Stages:
-    """The stages of a split, alike ones once."""
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """The stages of many layouts: a row for each layout and each kind of its stages, those of a layout one after
+    another and in the order of its pipeline. Layouts and rows are the last axis of what the methods take."""
 
-    ranges: tuple[range, ...]
-    """Layers of the first stage of each kind."""
-    which: np.ndarray
-    """For each stage the position of its kind."""
+    layouts: Layouts
+    """Of the rows."""
+    layers: Ranges
+    """Of the first stage of the kind."""
     stage: Stage
-    """The kinds, as arrays of shape [kinds, 1]."""
+    """What it holds."""
+    times: Value
+    """Stages of the kind."""
+    owner: Value
+    """Position of the row's layout."""
+    kind: Value
+    """Position of the row among those of its layout."""
+    begins: Value
+    """For each layout its first row."""
+    pipelines: Mapping[int, Value]
+    """For each number of stages: the kind of each of them."""
 
-    @property
-    def times(self) -> Value:
-        """How many stages are of each kind; shape [kinds, 1]."""
-        return np.bincount(self.which)[:, None]
+    def spread(self, column: Value) -> Value:
+        """Figures of layouts, for each of their rows."""
+        return column[..., self.owner] if np.ndim(column) else column
+
+    def any(self, column: Value) -> Value:
+        """Figures that are the same in all rows of a layout, for each layout."""
+        return column[..., self.begins] if np.ndim(column) else column
+
+    def total(self, column: Value) -> Value:
+        """The sum over the stages of each layout."""
+        return np.add.reduceat(column * self.times, self.begins, axis=-1)
+
+    def most(self, column: Value) -> Value:
+        """The largest of each layout."""
+        return np.maximum.reduceat(column, self.begins, axis=-1)
+
+    def least(self, column: Value) -> Value:
+        """The smallest of each layout."""
+        return np.minimum.reduceat(column, self.begins, axis=-1)
+
+    def largest(self, column: Value) -> Value:
+        """For each layout the row with the largest figure, the first of several."""
+        rows = np.where(column == self.spread(self.most(column)), np.arange(len(self.owner)), len(self.owner))
+        return self.least(rows)
 
 
-def stages(model: ModelSpec, split: Split) -> Stages:
-    """The stages of a split of the layers."""
+def rows(model: ModelSpec, layouts: Layouts, split: Callable[[ModelSpec, int], Split]) -> Rows:
+    """The stages of layouts, alike ones once. `split`: the layers of each stage, for a number of stages."""
+    depths, which = np.unique(layouts.pp, return_inverse=True)
+    parts = [_kinds(model, split(model, int(depth))) for depth in depths]
+    counts = np.array([len(ranges) for ranges, _ in parts], dtype=np.int64)[which]
+    owner = np.repeat(np.arange(len(layouts)), counts)
+    begins = np.cumsum(counts) - counts
+    kind = np.arange(len(owner)) - begins[owner]
+    distinct = tuple(one for ranges, _ in parts for one in ranges)
+    first = np.cumsum([0, *(len(ranges) for ranges, _ in parts)])[which]
+    place = first[owner] + kind
+    times = np.concatenate([np.bincount(kinds) for _, kinds in parts]) if parts else np.zeros(0)
+    return Rows(layouts.take(owner), Ranges(distinct, place), _gathered([stage(model, one) for one in distinct], place),
+                times[place], owner, kind, begins,
+                {int(depth): kinds for depth, (_, kinds) in zip(depths, parts, strict=True)})
+
+
+def _kinds(model: ModelSpec, split: Split) -> tuple[list[range], Value]:
+    """(layers of the first stage of each kind, for each stage its kind): stages that hold as much of everything."""
     held = _each_family(model, split)
     found: dict[tuple[object, ...], int] = {}
     ranges, which = list[range](), list[int]()
@@ -89,7 +138,7 @@ def stages(model: ModelSpec, split: Split) -> Stages:
             found[key] = len(ranges)
             ranges.append(range(start, stop))
         which.append(found[key])
-    return Stages(tuple(ranges), np.array(which), _stacked([stage(model, layers) for layers in ranges]))
+    return ranges, np.array(which)
 
 
 def _each_family(model: ModelSpec, split: Split) -> list[bytes]:
@@ -99,12 +148,13 @@ def _each_family(model: ModelSpec, split: Split) -> list[bytes]:
     return [column.tobytes() for column in np.diff(below).T]
 
 
-def _stacked(parts: list[Stage]) -> Stage:
-    def column(values: list[float]) -> Value:
-        return np.array(values)[:, None]
+def _gathered(parts: list[Stage], place: Value) -> Stage:
+    """The stage of each row, from those that there are."""
+    def column(values: Iterable[float]) -> Value:
+        return np.array(list(values))[place]
 
     return Stage(
-        families=tuple(column(list(values)) for values in zip(*(part.families for part in parts), strict=True)),
-        attentions={name: column([part.attentions[name] for part in parts]) for name in parts[0].attentions},
-        blocks={name: column([part.blocks[name] for part in parts]) for name in parts[0].blocks},
-        **{name: column([getattr(part, name) for part in parts]) for name in ("layers", "operators", "first", "last")})
+        families=tuple(column(values) for values in zip(*(part.families for part in parts), strict=True)),
+        attentions={name: column(part.attentions[name] for part in parts) for name in parts[0].attentions},
+        blocks={name: column(part.blocks[name] for part in parts) for name in parts[0].blocks},
+        **{name: column(getattr(part, name) for part in parts) for name in ("layers", "operators", "first", "last")})

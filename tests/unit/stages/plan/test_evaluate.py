@@ -167,3 +167,15 @@ def test_a_shared_cache_is_read_faster_and_holds_more(models):
     assert found.fits.all() and found.max_sequences[1] > 7 * found.max_sequences[0]
     # 32 sequences of 102,000 entries of 1,152 bytes in 61 layers, at 1 TB/s, seven of eight not read
     assert 0.5 * 0.2 < found.tpot_s[0] - found.tpot_s[1] < 2 * 0.2
+
+
+def test_each_layout_may_have_a_concurrency_of_its_own(models, cluster):
+    model = models["gemma-3-1b"]  # with windows, which keep some of a step's tokens
+    some, counts = [Layout(dp=2), Layout(tp=2), Layout(dp=4), Layout(pp=2)], [1, 100, 16, 3]
+    together = msgspec.structs.replace(cluster.workload, concurrency=np.array(counts))
+    found = evaluate(model, msgspec.structs.replace(cluster, workload=together), Layouts.of(some))
+    for row, (layout, count) in enumerate(zip(some, counts, strict=True)):
+        alone = msgspec.structs.replace(cluster.workload, concurrency=count)
+        one = evaluate(model, msgspec.structs.replace(cluster, workload=alone), Layouts.of([layout]))
+        for figure in ("need_bytes", "max_sequences", "ttft_s", "tpot_s", "tokens_per_s"):
+            assert getattr(found, figure)[row] == pytest.approx(getattr(one, figure)[0], rel=1e-12)

@@ -12,7 +12,7 @@ from dayzero.schema import Layout, OpCall, OpGraph, Phase
 from dayzero.stages.plan.hops import hops
 from dayzero.stages.plan.roofline import OVERHEAD, Cost, Roofline
 from dayzero.stages.plan.speeds import EXPECTED, speeds
-from dayzero.stages.plan.stage import stages
+from dayzero.stages.plan.stage import rows
 from dayzero.stages.plan.work import Work, decode_step, prefill_step
 
 DENSE = dense()
@@ -32,7 +32,8 @@ def graph(operators):
 
 
 def roofline(target_, layout=None, split=WHOLE, model=DENSE, traced=None):
-    held, layouts = stages(model, split), Layouts.of([layout or Layout()])
+    layouts = Layouts.of([layout or Layout(pp=len(split))])
+    held = rows(model, layouts, lambda model, pp: split)
     return Roofline(model, target_, speeds(target_.cluster.device), traced, layouts, held,
                     hops(target_.cluster, layouts, held))
 
@@ -67,7 +68,7 @@ def test_overhead_is_operators_times_their_cost():
     step = decode_step(on, 1)
     assert total(on, step, traced=graph(600))[EXPECTED] - total(on, step)[EXPECTED] == pytest.approx(600 * 1e-5)
     halves = roofline(on, Layout(pp=2), HALVES, traced=graph(600)).stages(step)
-    assert halves.causes[OVERHEAD][EXPECTED, :, 0] == pytest.approx([300 * 1e-5] * 2)
+    assert halves.causes[OVERHEAD][EXPECTED] == pytest.approx([300 * 1e-5] * 2)
 
 
 def test_an_unknown_overhead_is_in_the_slow_end_alone():
@@ -95,7 +96,7 @@ def test_a_pipeline_waits_for_its_slowest_stage():
     on, split = target(2, on=measured()), ((0, 6), (6, 30))
     step = decode_step(on, 4)
     made = roofline(on, Layout(pp=2), split)
-    each = made.stages(step).total[EXPECTED, :, 0]
+    each = made.stages(step).total[EXPECTED]
     one, two = (made.pipeline(step, np.array([count])).total[EXPECTED, 0] for count in (1, 2))
     assert one == pytest.approx(made.one_by_one(made.stages(step), step).total[EXPECTED, 0]) == pytest.approx(sum(each))
     assert two == pytest.approx(2 * each[1]) and each[1] > 3 * each[0]

@@ -9,7 +9,7 @@ from dayzero.data.efficiency import efficiency
 from dayzero.placement.many import Layouts
 from dayzero.schema import Attention, Layout
 from dayzero.stages.plan.hops import hops
-from dayzero.stages.plan.stage import stage, stages
+from dayzero.stages.plan.stage import rows, stage
 from dayzero.stages.plan.terms import Terms, terms
 from dayzero.stages.plan.timing import pass_seconds
 from dayzero.stages.plan.traffic import Sending, context_parallel, expert_parallel, logits, tensor_parallel
@@ -116,15 +116,16 @@ def test_a_stage_is_followed_across_the_network_if_it_is_in_any_replica(layout, 
     on, layouts = target(8, 3), Layouts.of([layout])
     edges = np.linspace(0, 30, layout.pp + 1).astype(int)
     # six layers here and five there make each stage a kind of its own
-    held = stages(DENSE, tuple(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)))
+    split = tuple(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True))
+    held = rows(DENSE, layouts, lambda model, pp: split)
     found, step = hops(on.cluster, layouts, held), decode_step(on, 1)
     sent = found.all.bytes(DENSE, layouts, step)
     assert sent == pytest.approx(1152 / layout.tp)
     latency = [2e-5 if one else 1e-5 for one in across]
     pace = [1 / 2e10 if one else 1 / 1e11 for one in across]
     assert found.all.latency == pytest.approx(sum(latency)) and found.all.pace == pytest.approx(sum(pace))
-    for kind in range(len(held.ranges)):
-        behind = [latency[stage_] for stage_ in range(layout.pp - 1) if held.which[stage_] == kind]
+    for kind in held.kind:
+        behind = [latency[stage_] for stage_ in range(layout.pp - 1) if held.pipelines[layout.pp][stage_] == kind]
         assert found.worst.latency[kind] == max(behind, default=0.0)
 
 
