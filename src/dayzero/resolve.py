@@ -98,6 +98,9 @@ def _check_workload(path: Path, workload: WorkloadRequest) -> None:
     if accepted is not None and not 1 <= accepted <= drafts + 1:
         raise TargetError(f"{path}: workload.acceptance_length = {accepted:g}, but a pass of {drafts} proposed tokens "
                           f"gives 1 to {drafts + 1}", "set draft_tokens and acceptance_length to what the engine does")
+    if workload.expert_imbalance < 1:
+        raise TargetError(f"{path}: workload.expert_imbalance = {workload.expert_imbalance:g} is below 1",
+                          "the fullest rank has at least the mean of all: give a value of at least 1")
     for name in workload.precisions:
         if precision(name) is None:
             raise TargetError(f"{path}: unknown precision {name!r} in [workload]",

@@ -280,3 +280,9 @@ def test_levels_between_nodes(resolve) -> None:
                               ("shared_by = 2", "shared_by = 0", "shared_by = 0")):
         with pytest.raises(TargetError, match=message):
             resolve(racks.replace(old, new))
+
+
+def test_uneven_experts(resolve) -> None:
+    assert resolve(H200 + "[workload]\nexpert_imbalance = 1.5\n").workload.expert_imbalance == 1.5
+    with pytest.raises(TargetError, match="below 1"):
+        resolve(H200 + "[workload]\nexpert_imbalance = 0.5\n")

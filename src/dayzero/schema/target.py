@@ -248,6 +248,8 @@ class WorkloadRequest(Request, frozen=True, kw_only=True):
     """Tokens that speculative decoding proposes before each pass; needs acceptance_length."""
     acceptance_length: float | None = None
     """Tokens that a pass of speculative decoding gives on average, from 1 to draft_tokens + 1."""
+    expert_imbalance: float = 1.0
+    """Tokens of the rank whose experts have most, in terms of the mean of all ranks, at least 1."""
     precisions: list[str] = []
     """Precisions of the weights to compare, such as bf16, fp8, int4; absent: the release as it is."""
 

@@ -34,6 +34,8 @@ class Workload(Noun, frozen=True, kw_only=True):
     """Tokens that are proposed before each pass, which checks them; 0: no speculative decoding."""
     acceptance_length: float = 1.0
     """Tokens that a pass gives on average, the one that it computes itself among them: 1 to `draft_tokens` + 1."""
+    expert_imbalance: float = 1.0
+    """Tokens of the rank whose experts have most, in terms of the mean of all ranks; 1: experts are loaded evenly."""
     precisions: tuple[str, ...] = ()
     """Precisions of the weights that are compared; empty: the release as it is."""
     source: str = "target file"

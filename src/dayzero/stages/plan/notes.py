@@ -23,7 +23,9 @@ def notes(model: ModelSpec, target: Target, speeds: Speeds, graph: OpGraph | Non
 
 def _time_notes(speeds: Speeds, target: Target) -> Iterator[str]:
     apart = "" if target.cluster.overlap else "; computing and sending are taken not to overlap"
-    yield f"routing is taken as uniform{apart}"
+    uneven = target.workload.expert_imbalance
+    yield (f"the fullest rank of experts has {uneven:g} times the mean, as the target states" if uneven > 1 else
+           "routing is taken as uniform") + apart
     if speeds.shares:
         yield ("times are means at the workload's concurrency: prompts wait for each other, and for room in the cache; "
                "tokens a second are those of requests that follow one another")

@@ -101,7 +101,8 @@ def expert_parallel(sending: Sending, held: Stage, step: Step) -> Iterator[Sent]
         if block.experts and np.any(layers):
             times = choose(spread, 2.0, 0.0) * layers * step.passes
             size = step.rows / layout.tp * block.input_width * value_bytes(model)
-            yield Sent(dispatch(over, group, size, block.visited).times(times), times, calls, "exchange")
+            seconds = dispatch(over, group, size, block.visited, step.imbalance)
+            yield Sent(seconds.times(times), times, calls, "exchange")
 
 
 def context_parallel(sending: Sending, held: Stage, step: Step) -> Iterator[Sent]:

@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from dayzero.arrays import Value, largest
+from dayzero.arrays import Value, choose, largest
 from dayzero.ops import OPERATORS, distinct_experts
 from dayzero.placement.many import Layouts
 from dayzero.placement.memory import attention_sequences, value_bytes
@@ -53,6 +53,8 @@ class Step(Noun, frozen=True, kw_only=True):
     """Forward passes, such as the chunks of a long prompt."""
     scored: int = 1
     """Tokens of each that need logits."""
+    imbalance: float = 1.0
+    """Tokens of the rank whose experts have most, in terms of the mean."""
 
     @property
     def rows(self) -> Value:
@@ -81,14 +83,16 @@ def prefill_step(target: Target, sequences: Value = 1) -> Step:
     passes = max(1, ceil(tokens / most))
     chunk = tokens / passes
     return Step(phase="prefill", sequences=sequences, tokens=chunk, passes=passes,
-                context=target.workload.shared_tokens + chunk * (passes - 1) / 2)
+                context=target.workload.shared_tokens + chunk * (passes - 1) / 2,
+                imbalance=target.workload.expert_imbalance)
 
 
 def decode_step(target: Target, sequences: Value) -> Step:
     """One pass for each sequence, half way through the output: over one token, and those that were proposed."""
     workload = target.workload
     return Step(phase="decode", sequences=sequences, tokens=1 + workload.draft_tokens,
-                context=workload.input_tokens + workload.output_tokens / 2, scored=1 + workload.draft_tokens)
+                context=workload.input_tokens + workload.output_tokens / 2, scored=1 + workload.draft_tokens,
+                imbalance=workload.expert_imbalance)
 
 
 def expert_rows(layout: Layout | Layouts, rows: Value) -> Value:
@@ -109,7 +113,9 @@ def _family_work(family: WeightFamily, model: ModelSpec, layout: Layout | Layout
     if block is not None:
         together = expert_rows(layout, rows)
         visited = distinct_experts(block.choices, block.top_k, together) / block.choices
-        return (2 * parameters * together * block.top_k / block.choices * step.passes, stored * visited * step.passes)
+        fullest = choose(layout.ep > 1, step.imbalance, 1.0)
+        return (2 * parameters * together * block.top_k / block.choices * step.passes * fullest,
+                stored * visited * step.passes)
     if kind == "head":
         return 2 * parameters * step.sequences * step.scored, stored  # of a prompt only the last token needs logits
     if family.split in ("heads", "kv_heads"):

@@ -57,6 +57,9 @@ def test_experts_spread_over_replicas_are_dispatched():
     (shared,) = expert_parallel(on_(SPARSE, Layout(tp=4, dp=4, ep=16), on), SPARSE_ALL, decode_step(on, 16))
     # each tp rank sends a quarter of the replica's tokens
     assert seconds(shared) == pytest.approx(16 * (3 * 1e-5 + 2e-5 + sent / 4))
+    uneven = msgspec.structs.replace(decode_step(on, 16), imbalance=2.0)
+    (twice,) = expert_parallel(on_(SPARSE, Layout(dp=16, ep=16), on), SPARSE_ALL, uneven)
+    assert seconds(twice) - seconds(across) == pytest.approx(16 * sent)
     (inside,) = expert_parallel(on_(SPARSE, Layout(tp=8, dp=2, ep=8), on), SPARSE_ALL, decode_step(on, 16))
     assert inside.times == 0 and seconds(inside) == 0
 
