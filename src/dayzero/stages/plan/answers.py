@@ -34,8 +34,7 @@ def trade_offs(target: Target, found: Columns, evaluate: Evaluate) -> tuple[Poin
     for."""
     roomy = found.layouts.take(np.flatnonzero(found.max_sequences > 0))
     rising = loads(int(np.max(found.max_sequences, initial=0)), target.workload.concurrency)
-    points = [point for pp in np.unique(roomy.pp) for point in _at(
-        target, evaluate, roomy.take(np.flatnonzero(roomy.pp == pp)), np.array(rising, dtype=np.int64))]
+    points = list(_points(target, evaluate, roomy, np.array(rising, dtype=np.int64))) if len(roomy) else []
     if not points:
         return ()
     latencies = {"tpot": np.array([point.tpot_s for point in points]),
@@ -46,9 +45,9 @@ def trade_offs(target: Target, found: Columns, evaluate: Evaluate) -> tuple[Poin
     return tuple(kept[row] for row in thinned(range(len(kept)), MOST_POINTS))
 
 
-def _at(target: Target, evaluate: Evaluate, some: Layouts, rising: Value) -> Iterator[Point]:
-    """Points of layouts with one number of stages that none of the same beats: all loads are evaluated at once, with a
-    column in the place of the workload's number. Requests follow one another there, whatever arrivals it states."""
+def _points(target: Target, evaluate: Evaluate, some: Layouts, rising: Value) -> Iterator[Point]:
+    """Points that none beats: all loads are evaluated at once, with a column in the place of the workload's number.
+    Requests follow one another there, whatever arrivals it states."""
     load = np.repeat(rising, len(some))
     workload = msgspec.structs.replace(target.workload, concurrency=load, arrival_rate=0.0)
     found = evaluate(msgspec.structs.replace(target, workload=workload),
