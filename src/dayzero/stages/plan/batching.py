@@ -112,7 +112,8 @@ class Batching:
         return float(weights_at_most_8_bits(self.model))
 
     def decoding(self, room: Value, in_flight: bool = True) -> tuple[Step, Value]:
-        """(one of as many micro-batches of a decode step, micro-batches); see `load`."""
+        """(one of as many micro-batches of a decode step, micro-batches). `in_flight`: whether the stages of a pipeline
+        work on micro-batches at the same time, where there are enough; else on all sequences, one stage at a time."""
         sequences = np.minimum(sequences_per_replica(self.target.workload, self.layouts),
                                np.maximum(room // self.layouts.dp, 1))
         return self.parted(sequences, in_flight)
@@ -131,9 +132,8 @@ class Batching:
             drafting = self.target.workload.draft_tokens * self.draft.passing(proposed).seconds
         return made.taking(np.maximum(made.seconds + drafting, parts * (made.slowest + drafting)))
 
-    def load(self, room: Value, *, in_flight: bool = True) -> Load:
-        """What the workload puts on them. `room`: sequences of full length that fit, over all replicas; `in_flight`:
-        whether the stages of a pipeline work on micro-batches at the same time, where there are enough."""
+    def load(self, room: Value) -> Load:
+        """What the workload puts on them. `room`: sequences of full length that fit, over all replicas."""
         layouts, workload = self.layouts, self.target.workload
         requests = 1.0 * workload.concurrency
         held = np.clip(room, 1, requests)
@@ -144,7 +144,7 @@ class Batching:
         full = self.passing(prefill_step(self.target, prompts))
         spread = np.maximum(layouts.ep // layouts.tp, 1)
         return Load(
-            decode=self.answering(*self.decoding(room, in_flight)),
+            decode=self.answering(*self.decoding(room)),
             alone=alone.taking((alone.seconds + (step.passes - 1) * alone.slowest) / step.passes),
             together=full.taking(full.slowest), prompts=prompts, requests=requests, held=held,
             groups=layouts.dp * layouts.tp // layouts.attention_degree,

@@ -88,10 +88,10 @@ def evaluate(model: ModelSpec, target: Target, layouts: Layouts, *, graph: OpGra
     (ttft, tpot, rate), server = (
         _by_shares(batching(model, target, known.shares, layouts, held), room) if known.shares else
         _by_rates(rooflined(model, target, known, graph, layouts, held), room))
-    arrivals = dict[str, Value]()
+    fits, arrivals = needs[fullest] <= target.cluster.usable_bytes, dict[str, Value]()
     if server:
-        ttft, tpot, rate, arrivals = _arrived(server, layouts, target.workload, ttft, tpot)
-    return Evaluated(layouts=layouts, fits=needs[fullest] <= target.cluster.usable_bytes, need_bytes=needs[fullest],
+        (ttft, tpot, rate), arrivals = _arrived(server, target.workload, fits, layouts, (ttft, tpot, rate))
+    return Evaluated(layouts=layouts, fits=fits, need_bytes=needs[fullest],
                      causes={cause: size[fullest] for cause, size in causes.items()},
                      max_sequences=room, ttft_s=ttft[EXPECTED], tpot_s=tpot[EXPECTED], tokens_per_s=rate[EXPECTED],
                      ttft_between=ttft[[FASTEST, SLOWEST]], tpot_between=tpot[[FASTEST, SLOWEST]],
@@ -161,8 +161,10 @@ def _batched(made: Batching, shares: Shares, room: Value) -> Times:
     """(time to the first token, between tokens, tokens a second), each fastest, expected and slowest. The interval is
     what measured cases lay in; no pipeline was among them, so its slow end has one stage at work at a time."""
     figures, workload = (shares.generation, shares.engine, shares.common), made.target.workload
-    tpot, ttft = served(made.load(room), *figures)
-    slow = served(made.load(room, in_flight=False), *figures)[0] if np.any(made.layouts.pp > 1) else tpot
+    load = made.load(room)
+    tpot, ttft = served(load, *figures)
+    one_stage = made.answering(*made.decoding(room, in_flight=False)) if np.any(made.layouts.pp > 1) else load.decode
+    slow = served(replace(load, decode=one_stage), *figures)[0]
     tpot, slow = tpot / workload.acceptance_length, slow / workload.acceptance_length
     between = shares.between
     first = np.array([between.ttft[0] * ttft, ttft, between.ttft[1] * ttft])
@@ -179,14 +181,22 @@ def _rooflined(roofline: Roofline) -> Times:
     return ttft, each, roofline.target.workload.concurrency / each
 
 
-def _arrived(server: Server, layouts: Layouts, workload: Workload, ttft: Value, tpot: Value
-             ) -> tuple[Value, Value, Value, dict[str, Value]]:
-    """The three figures and the columns of `arrivals`, with the relative intervals of the times without arrivals."""
+def _arrived(server: Server, workload: Workload, fits: Value, layouts: Layouts, plain: Times
+             ) -> tuple[Times, dict[str, Value]]:
+    """The three figures and the columns of `arrivals`, with the relative intervals of the times without arrivals. What
+    does not fit keeps those, which are what it would be with room for the stated concurrency."""
     got = arriving(server, layouts, workload)
-    times = [np.where(got.stable, mean, np.inf) * plain / plain[EXPECTED] for mean, plain in
-             ((got.ttft_s, ttft), (got.tpot_s / workload.acceptance_length, tpot))]
+    ttft, tpot = (np.where(fits, np.where(got.stable, mean, np.inf) * own / own[EXPECTED], own) for mean, own in
+                  ((got.ttft_s, plain[0]), (got.tpot_s / workload.acceptance_length, plain[1])))
     done = np.where(got.stable, workload.arrival_rate * workload.output_tokens, 0.0)
-    return times[0], times[1], np.array([done] * 3), columns(got, layouts)
+    return (ttft, tpot, np.where(fits, done, plain[2])), columns(got, layouts)
+
+
+def serve(model: ModelSpec, target: Target, layouts: Layouts) -> tuple[Server, Value]:
+    """(what each group of ranks does, which layouts fit), on a device of which only the datasheet is known."""
+    shares, found = speeds(target.cluster.device, target.engine.name).known, evaluate(model, target, layouts)
+    made = batching(model, target, shares, layouts, rows(model, layouts, split_layers))
+    return of_shares(made, found.max_sequences), found.fits
 
 
 def _decoded(roofline: Roofline, sequences: Value) -> Value:
