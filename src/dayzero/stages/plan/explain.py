@@ -64,7 +64,7 @@ def mostly(candidate: Candidate) -> str:
     """`a token takes 12.3 ms, 62% of it experts`."""
     causes, total = candidate.decode_seconds, candidate.tpot_s.value
     cause = max(causes, key=lambda name: causes[name])
-    return f"a token takes {format_seconds(total)}, {causes[cause] / total:.0%} of it {cause}"
+    return f"a token takes {format_seconds(total)}, {causes[cause] / total:.0%} of it {cause.replace('_', ' ')}"
 
 
 def against(candidate: Candidate, first: Candidate, target: Target) -> str:

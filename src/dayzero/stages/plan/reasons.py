@@ -40,8 +40,8 @@ def differences(first: Mapping[str, float], other: Mapping[str, float]) -> list[
 
 
 def by_cause(first: Mapping[str, float], other: Mapping[str, float]) -> str:
-    """`communication 1.8 -> 3.1 ms, experts 2 -> 2.2 ms`."""
-    return ", ".join(f"{one.cause} {format_seconds(one.first)} -> {format_seconds(one.other)}"
+    """`communication 1.8 ms -> 3.1 ms, experts 2 ms -> 2.2 ms`."""
+    return ", ".join(f"{one.cause.replace('_', ' ')} {format_seconds(one.first)} -> {format_seconds(one.other)}"
                      for one in differences(first, other) if one.first != one.other)
 
 

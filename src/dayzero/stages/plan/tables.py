@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -18,6 +18,8 @@ from .training import training_table
 
 _FAMILIES, _POINTS = 12, 16
 """Families of rejected layouts, and trade-offs, that are shown."""
+NEXT_TO_NOTHING = 0.002
+"""Share of the whole up to which a cause has no line of its own."""
 
 
 def _table(title: str, *headings: str, wide: Sequence[str] = ()) -> Table:
@@ -124,27 +126,29 @@ def _candidate(candidate: Candidate, first: Candidate) -> RenderableType:
     if candidate.comparison:
         parts.append(Text(f"Against {first.layout.text}: {candidate.comparison}." if candidate.fits
                           else f"It needs {candidate.comparison}."))
-    parts += [Text("; ".join(candidate.limits)),
-              _by_cause("Time for a token", candidate.decode_seconds, first.decode_seconds, candidate, first, False),
-              _by_cause("Time to the first token", candidate.prefill_seconds, first.prefill_seconds, candidate, first,
-                        False),
-              _by_cause("Memory of the fullest device", candidate.bytes_per_device, first.bytes_per_device, candidate,
-                        first, True)]
+    if candidate.fits:
+        parts += [Text("; ".join(candidate.limits)),
+                  _by_cause("Time for a token", candidate, first, lambda one: one.decode_seconds, format_seconds),
+                  _by_cause("Time to the first token", candidate, first, lambda one: one.prefill_seconds,
+                            format_seconds)]
+    parts.append(_by_cause("Memory of the fullest device", candidate, first, lambda one: one.bytes_per_device,
+                           lambda size: format_bytes(round(size))))
     return Group(*parts)
 
 
-def _by_cause(title: str, own: dict[str, float] | dict[str, int], of_first: dict[str, float] | dict[str, int],
-              candidate: Candidate, first: Candidate, memory: bool) -> Table:
-    """Both layouts cause by cause; one column for the first itself."""
-    alone = candidate.layout == first.layout
-    table = _table(title, "cause", candidate.layout.text, *([] if alone else [first.layout.text]))
-
-    def text(value: float) -> str:
-        return format_bytes(round(value)) if memory else format_seconds(value)
-
-    for cause in sorted({**own, **of_first}, key=lambda name: -own.get(name, 0)):
-        values = [own.get(cause, 0), *([] if alone else [of_first.get(cause, 0)])]
-        if any(values):
-            table.add_row(cause.replace("_", " "), *map(text, values))
-    table.add_row("in all", *map(text, [sum(own.values()), *([] if alone else [sum(of_first.values())])]), style="bold")
+def _by_cause(title: str, candidate: Candidate, first: Candidate, causes: Callable[[Candidate], Mapping[str, float]],
+              text: Callable[[float], str]) -> Table:
+    """Both layouts cause by cause, what is next to nothing in both together; one column for the first itself."""
+    shown = [candidate] if candidate.layout == first.layout else [candidate, first]
+    table = _table(title, "cause", *(one.layout.text for one in shown))
+    parts, wholes = [causes(one) for one in shown], [sum(causes(one).values()) for one in shown]
+    names = sorted({name for part in parts for name in part}, key=lambda name: -parts[0].get(name, 0.0))
+    small = [name for name in names if all(part.get(name, 0.0) <= NEXT_TO_NOTHING * whole
+                                           for part, whole in zip(parts, wholes, strict=True))]
+    for name in names:
+        if name not in small:
+            table.add_row(name.replace("_", " "), *(text(part.get(name, 0.0)) for part in parts))
+    if any(part.get(name) for part in parts for name in small):
+        table.add_row("others", *(text(sum(part.get(name, 0.0) for name in small)) for part in parts))
+    table.add_row("in all", *map(text, wholes), style="bold")
     return table
