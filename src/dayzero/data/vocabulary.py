@@ -197,7 +197,8 @@ class Block(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Its tensors."""
     layers: str = ""
     """Layers that have it: `all`, or kinds of attention or feed-forward block, or `indexed` (an indexer of their own),
-    `merging` (a cache compressed along the sequence), `overlapping` (both), joined by `+`; empty: not in a layer."""
+    `merging` (a cache compressed along the sequence), `overlapping` (these two), `both` (mixing and feed-forward),
+    `single` (one of them), joined by `+`; empty: not in a layer."""
     at: str = ""
     """What its names begin with, with `{L}` for the layer."""
     when: str | None = None

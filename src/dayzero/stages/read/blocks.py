@@ -26,7 +26,7 @@ from .layers import indexed_layers, merged_tokens
 from .stated import WHOLE_ROW, quantised
 
 KINDS = ("all", "full", "sliding", "sparse", "latent", "linear", "dense", "experts", "indexed", "merging",
-         "overlapping")
+         "overlapping", "both", "single")
 _NUMBERS = re.compile("[0-9]{1,5}(-[0-9]{1,5})?")
 MOST_AXES = 64
 MOST_TENSORS = 5_000_000
@@ -90,6 +90,7 @@ class Architecture:
         indexed, merged = indexed_layers(config, facts, attention), merged_tokens(config, facts)
         for layer, kinds in enumerate(self.kinds):
             merging = merged[layer] > 1
+            kinds.add("single" if "none" in kinds else "both")
             kinds.update({"indexed"} if layer in indexed else (), {"merging"} if merging else (),
                          {"overlapping"} if merging and layer in indexed else ())
         sliding = {f"sliding_{name}": facts[name] for name in ("heads", "kv_heads", "head_dim", "v_head_dim")}

@@ -127,10 +127,11 @@ class Cover:
     # All blocks, wherever they are.
 
     def _others(self) -> Iterator[Match]:
-        """Ways to explain what is left by one further block."""
+        """Ways to explain what is left by one further block, of kinds that some layer has."""
         open_names = {name for name, layers in self.left.items() if layers}
         for block in blocks().blocks.values():
-            for use in self._candidates(block, open_names):
+            known = not block.layers or self.architecture.layers(block.layers)
+            for use in self._candidates(block, open_names) if known else ():
                 for options in self._options:
                     yield from self._by_layers(replace(use, format=options[0], dtype=options[1]))
 

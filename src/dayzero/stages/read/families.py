@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from dayzero.data.vocabulary import vocabulary
 from dayzero.schema import TensorGroup, TensorTable, WeightFamily
 
 from .quant import Stored, stored_as
@@ -57,7 +58,7 @@ class Part:
 
 def parts_of(tensors: TensorTable, dims: Dims) -> list[Part]:
     """The families of all tensors, in the table's order."""
-    named = [(role_of(group.pattern), group) for group in tensors.groups]
+    named = _with_experts([(role_of(group.pattern), group) for group in tensors.groups], dims)
     modules: dict[str, _Module] = {}
     for role, group in named:
         modules.setdefault(role.stem, _Module()).groups.setdefault(role.form, []).append(group)
@@ -65,6 +66,16 @@ def parts_of(tensors: TensorTable, dims: Dims) -> list[Part]:
     parts = [_part(group, rows, role, is_mtp, modules[role.stem].beside(group), turned, dims)
              for role, group in named for rows, is_mtp in _by_layer(group, role, dims.layers)]
     return _whole_norms(parts)
+
+
+def _with_experts(named: list[tuple[Role, TensorGroup]], dims: Dims) -> list[tuple[Role, TensorGroup]]:
+    """The modules of a feed-forward block whose names say nothing of experts, and whose weights are of three axes with
+    one entry of the first for each expert, are those of the experts."""
+    stems = {role.stem for role, group in named if role.name.startswith("mlp.") and "{E}" not in group.pattern
+             and len(group.shape) == 3 and group.shape[0] == dims.experts > 1}  # fmt: skip
+    split = vocabulary().feed_forward.places["experts"].split
+    return [(replace(role, name=role.name.replace("mlp", "experts", 1), split=split) if role.stem in stems else role,
+             group) for role, group in named]
 
 
 class _Module:

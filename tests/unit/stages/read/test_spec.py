@@ -273,3 +273,45 @@ def test_experts_one_below_the_other_have_the_stated_width() -> None:
     block = model.feed_forwards["experts"]
     assert (block.experts, block.width, block.input_width) == (4, 32, 64)
     assert model.sources["expert_width"] == "config.json: moe_intermediate_size"
+
+
+NEMOTRON = {  # Nemotron-3-Nano-30B-A3B
+    "model_type": "nemotron_h", "hidden_size": 2688, "vocab_size": 131072, "num_attention_heads": 32,
+    "num_key_value_heads": 2, "head_dim": 128, "intermediate_size": 1856, "moe_intermediate_size": 1856,
+    "moe_shared_expert_intermediate_size": 3712, "n_routed_experts": 128, "n_shared_experts": 1,
+    "num_experts_per_tok": 6, "mamba_num_heads": 64, "mamba_head_dim": 64, "ssm_state_size": 128, "n_groups": 8,
+    "conv_kernel": 4, "expand": 2, "mlp_hidden_act": "relu2", "tie_word_embeddings": False,
+}  # fmt: skip
+PATTERN = "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME"
+
+
+@pytest.mark.parametrize("words", [
+    {"M": "linear_attention", "E": "moe", "*": "full_attention"}, {"M": "mamba", "E": "moe", "*": "attention"}])
+def test_a_list_of_layers_with_one_block_each_is_what_its_letters_say(words: dict[str, str]) -> None:
+    # transformers builds 31,577,937,344 parameters from either config on the meta device
+    letters = model_spec("nano", {**NEMOTRON, "hybrid_override_pattern": PATTERN, "num_hidden_layers": 52}, table([]))
+    listed = model_spec("nano", {**NEMOTRON, "layers_block_type": [words[letter] for letter in PATTERN]}, table([]))
+    assert listed.parameters == letters.parameters == 31_577_937_344
+    assert listed.layers == letters.layers
+    assert [layer.attention for layer in listed.layers].count("none") == 23
+    assert not listed.unknowns
+
+
+def test_stacked_experts_are_known_by_their_shape_where_their_name_says_nothing() -> None:
+    # ibm-granite/granite-3.0-3b-a800m-base: block_sparse_moe.input_linear [40, 1024, 1536]; 800M active, its card says
+    config = {"model_type": "granitemoe", "hidden_size": 1536, "intermediate_size": 512, "num_hidden_layers": 32,
+              "num_attention_heads": 24, "num_key_value_heads": 8, "num_local_experts": 40, "num_experts_per_tok": 8,
+              "vocab_size": 49155, "tie_word_embeddings": True}
+    layers, at = list(range(32)), "model.layers.{L}."
+    shapes = {"self_attn.q_proj": (1536, 1536), "self_attn.k_proj": (512, 1536), "self_attn.v_proj": (512, 1536),
+              "self_attn.o_proj": (1536, 1536), "input_layernorm": (1536,), "post_attention_layernorm": (1536,),
+              "block_sparse_moe.input_linear": (40, 1024, 1536), "block_sparse_moe.output_linear": (40, 1536, 512),
+              "block_sparse_moe.router.layer": (40, 1536)}  # fmt: skip
+    rows_ = [("model.embed_tokens.weight", (49155, 1536), "BF16", [], 0), ("model.norm.weight", (1536,), "BF16", [], 0),
+             *((f"{at}{name}.weight", shape, "BF16", layers, 0) for name, shape in shapes.items())]
+    model = model_spec("granite", config, table(rows_))
+    assert {layer.feed_forward for layer in model.layers} == {"experts"}
+    assert model.parameters == 3_298_793_472
+    assert model.parameters_active["no_embedding"] == 882_874_368
+    stacked = next(family for family in model.families if "input_linear" in family.pattern)
+    assert (stacked.role, stacked.experts, stacked.split) == ("experts.gate_up", 40, "experts")
