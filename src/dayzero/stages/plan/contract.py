@@ -25,6 +25,7 @@ def _entry(one: Candidate, plan: Plan) -> dict[str, Any]:
         "tokens_per_s_per_device": _ends(one.tokens_per_s, one.layout.world_size), "step_s": None,
         "limits": [*one.limits, *plan.notes], "explanation": one.explanation, "within_limits": one.within,
         "comparison": one.comparison, "decode_seconds": one.decode_seconds, "prefill_seconds": one.prefill_seconds,
+        "arrivals": msgspec.to_builtins(one.arrivals), "offload": msgspec.to_builtins(one.offload),
     }  # fmt: skip
 
 
@@ -38,6 +39,6 @@ def to_contract(plan: Plan, explain: Sequence[Layout] = ()) -> dict[str, Any]:
               "rules": [one.rule for one in plan.rejected if one.layout == layout],
               "plan": next((entry for known, entry in entries if known == layout), None)} for layout in explain]
     others = {name: msgspec.to_builtins(getattr(plan, name)) for name in (
-        "summary", "front", "limits", "families", "sensitivity", "smallest")}
+        "summary", "front", "limits", "families", "sensitivity", "smallest", "apart", "variants")}
     return {"plans": [entry for _, entry in entries], "rejected": rejected, "evaluated": plan.evaluated,
             "seconds": plan.seconds, **others, **({"explained": asked} if asked else {})}

@@ -51,7 +51,29 @@ def why(candidate: Candidate, first: Candidate, place: int, counts: Counts, limi
     breaks = "" if candidate.within else f" It breaks limits: {missed(limits, figures(candidate))}."
     return (f"{rank}: {rate(candidate.tokens_per_s.value)} tokens/s ({candidate.limits[0]}); {mostly(candidate)}. "
             f"The fullest device needs {need} of {usable}; {candidate.max_sequences:,} sequences of full length fit."
-            f"{breaks}")
+            f"{breaks}{arrive(candidate)}{moved(candidate)}")
+
+
+def arrive(candidate: Candidate) -> str:
+    """What random arrivals make of it."""
+    found = candidate.arrivals
+    if found is None:
+        return ""
+    first, gap = (", ".join(f"{name} {format_seconds(value)}" for name, value in percentiles.items())
+                  for percentiles in (found.ttft_percentiles, found.gap_percentiles))
+    return (f" At {found.rate:.3g} requests a second, of the {found.capacity:.3g} that it keeps up with, "
+            f"{rate(found.sequences)} sequences are decoded at a time; first token {first}; between tokens {gap}.")
+
+
+def moved(candidate: Candidate) -> str:
+    """What it keeps outside of the devices."""
+    found = candidate.offload
+    if found is None:
+        return ""
+    shares = ", ".join(f"{share:.0%} of {what}" for what, share in found.shares.items() if share)
+    disk = f" and {format_bytes(found.disk_bytes)} on disk" if found.disk_bytes else ""
+    return (f" It keeps {shares} outside of the devices: {format_bytes(found.host_bytes)} of each in the host's "
+            f"memory{disk}; a token takes at least {format_seconds(found.bound_s)} for it.")
 
 
 def figures(candidate: Candidate) -> dict[str, float]:

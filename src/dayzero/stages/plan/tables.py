@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from dayzero.schema import Candidate, Change, Family, Layout, Plan, Point, Rejected
+from dayzero.schema import Candidate, Change, Disaggregated, Family, Layout, Plan, Point, Rejected, Variant
 from dayzero.units import format_bytes, format_seconds
 
 from .explain import rate, shifted
@@ -16,8 +16,8 @@ from .link_notes import NOMINAL
 from .pareto import thinned
 from .training import training_table
 
-_FAMILIES, _POINTS = 12, 16
-"""Families of rejected layouts, and trade-offs, that are shown."""
+_FAMILIES, _POINTS, _APART = 12, 16, 5
+"""Families of rejected layouts, trade-offs, and workers apart that are shown."""
 NEXT_TO_NOTHING = 0.002
 """Share of the whole up to which a cause has no line of its own."""
 
@@ -65,6 +65,28 @@ def _front_table(front: Sequence[Point], latency: str) -> Table:
     return table
 
 
+def _apart_table(apart: Sequence[Disaggregated]) -> Table:
+    table = _table("Workers that only prefill, and workers that only decode", "prefill", "decode", "devices", "TTFT",
+                   "TPOT", "tokens/s", "waits for", wide=("prefill", "decode"))
+    for one in apart[:_APART]:
+        table.add_row(f"{one.prefill_workers} x {one.prefill.text}", f"{one.decode_workers} x {one.decode.text}",
+                      str(one.devices), format_seconds(one.ttft_s.value), format_seconds(one.tpot_s.value),
+                      rate(one.tokens_per_s.value), one.waits_for, style="" if one.within else "dim")
+    return table
+
+
+def _variant_table(variants: Sequence[Variant]) -> Table:
+    table = _table("In other precisions", "weights", "bytes", "layout", "TTFT", "TPOT", "tokens/s", "sequences",
+                   wide=("weights", "layout"))
+    for one in variants:
+        figures = ["-"] * 3
+        if one.ttft_s and one.tpot_s and one.tokens_per_s:
+            figures = [format_seconds(one.ttft_s.value), format_seconds(one.tpot_s.value), rate(one.tokens_per_s.value)]
+        table.add_row(one.precision + (", as released" if one.released else ""), format_bytes(one.checkpoint_bytes),
+                      one.layout.text if one.layout else "none fits", *figures, f"{one.max_sequences:,}")
+    return table
+
+
 def _sensitivity_table(changes: Sequence[Change]) -> Table:
     names = {"tpot_s": "TPOT", "ttft_s": "TTFT", "step_s": "step", "tokens_per_s": "tokens/s"}
     shown = [name for name in names if name in changes[0].before]
@@ -91,6 +113,10 @@ def overview(plan: Plan, shown: int = 10, *, front: bool = False) -> RenderableT
         parts.append(training_table(plan.training[:shown]))
     if front and plan.front:
         parts += [_front_table(plan.front, latency) for latency in ("tpot", "ttft")]
+    if plan.apart:
+        parts.append(_apart_table(plan.apart))
+    if plan.variants:
+        parts.append(_variant_table(plan.variants))
     if plan.sensitivity:
         parts.append(_sensitivity_table(plan.sensitivity))
     if plan.families:
