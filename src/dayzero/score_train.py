@@ -13,6 +13,7 @@ from pathlib import Path
 
 from dayzero.data.devices import known_device
 from dayzero.data.published import published, stated_models
+from dayzero.data.stacks import Stack, counted, stack
 from dayzero.data.training import Generation, generation, grouped_since
 from dayzero.errors import DayzeroError, NotPossible, UsageError
 from dayzero.placement.decoder import plain_decoder
@@ -54,11 +55,20 @@ class Point:
     """On what."""
     drafts: int
     """Layers of multi-token prediction that were trained along."""
+    told: str = ""
+    """What the row says of its source."""
 
     @property
     def generation(self) -> Generation:
         """What the devices reach."""
         return generation(self.cluster.device.arch)
+
+    def flops(self) -> float:
+        """Operations for one token, as the software of the row counts them."""
+        one, own = counted(self.told, stated_date(self.told)), self.setup
+        gated = one is None or self.model.model_type not in one.ungated
+        return token_flops(self.model, own.sequence, drafts=self.drafts, frozen=own.frozen, gated=gated,
+                           windows=one is None or one.windows)
 
 
 @dataclass(frozen=True)
@@ -192,7 +202,7 @@ def point(index: int, row: Mapping[str, str], models: Trainable) -> Point:
     setup = stated_setup(row)
     if not setup.drafts or setup.frozen:
         drafts = 0
-    return Point(index, model, setup, cluster_of(device, setup.layout.world_size), drafts)
+    return Point(index, model, setup, cluster_of(device, setup.layout.world_size), drafts, row["source"])
 
 
 def stated_setup(row: Mapping[str, str]) -> Setup:
@@ -202,18 +212,20 @@ def stated_setup(row: Mapping[str, str]) -> Setup:
     sequence, local = needed(row, "seq"), needed(row, "mbs")
     if not scheme:
         raise NotPossible("precision is not stated", "")
-        layout = stated_layout(row)
-    layout, micro = stated_layout(row), 1 if "local batch" in row["notes"] else local
+    layout, usual = stated_layout(row), stack(told)
+    micro = max(1, local // layout.pp) if usual.stages_divide_batch and layout.pp > 1 else local
     batch = number(row, "gbs") or local * layout.dp // layout.cp
     old = scheme == "f16"
     chunks = number(row, "vp") or (2 if "interleaved" in told.lower() else 1)
     return Setup(
         layout=layout, sequence=sequence, micro_batch=micro, global_batch=batch, scheme=scheme,
-        recompute=stated_recompute(told), zero=stated_zero(told, old), virtual=chunks if layout.pp > 1 else 1,
+        recompute=stated_recompute(told, usual), zero=stated_zero(told, old, layout, usual),
+        virtual=chunks if layout.pp > 1 else 1,
         schedule="zero-bubble" if re.search(r"dualpipe|zero[- ]?bubble", told, re.IGNORECASE) else "1f1b",
         sequence_parallel=not old or "sequence parallel" in told.lower(), fused_attention=not old,
         frozen=bool(re.search(r"\blora\b", told, re.IGNORECASE)),
-        gradient_bytes=4 if re.search(r"grad\w*[ _=]*(?:in[ _])?fp32", told, re.IGNORECASE) else 2,
+        gradient_bytes=4 if re.search(r"grad\w*[ _=]*(?:in[ _])?fp32", told, re.IGNORECASE) else usual.gradient_bytes,
+        optimiser_bytes=usual.optimiser_bytes, logit_bytes=usual.logit_bytes,
         grouped=stated_date(told) >= grouped_since(),
         drafts=not re.search(r"w/o mtp|no mtp", told, re.IGNORECASE))
 
@@ -229,10 +241,12 @@ def stated_layout(row: Mapping[str, str]) -> Layout:
     return Layout(tp=tp, pp=pp, ep=ep, dp=replicas * cp, cp=cp)
 
 
-def stated_recompute(told: str) -> Recompute:
+def stated_recompute(told: str, usual: Stack) -> Recompute:
     """What a text says is computed again: all, parts of layers, or nothing, also if it says nothing."""
     found = _RECOMPUTE.search(told)
     word = (found[1] or found[2]).lower() if found else "none"
+    if word == "selective" and usual.selective == "products":
+        return "products"
     return "full" if word == "full" else "none" if word == "none" else "selective"
 
 
@@ -242,14 +256,14 @@ def stated_date(told: str) -> str:
     return found[1] if found else "99"
 
 
-def stated_zero(told: str, old: bool) -> int:
-    """What replicas share: as stated, else optimiser states; with f16, from before that was usual, nothing."""
+def stated_zero(told: str, old: bool, layout: Layout, usual: Stack) -> int:
+    """What replicas share: as stated, else what the stack does; with f16, from before that was usual, nothing."""
     shared, zero = _SHARED.search(told), _ZERO.search(told)
     if zero:
         return int(zero[1])
     if shared and shared[1] not in ("0", "1"):
         return 3
-    return 0 if old else 1
+    return 0 if old else usual.zero_pipelined if layout.pp > 1 else usual.zero
 
 
 def cluster_of(device: Device, world: int) -> Cluster:
@@ -268,7 +282,7 @@ def predicted(one: Point, made: Work | None = None) -> Trained:
     made = made or work(one.model, one.setup, one.cluster, drafts=one.drafts)
     step = seconds(made, one.setup, known.reached).seconds
     rate = one.setup.tokens / step / one.setup.layout.world_size
-    flops = token_flops(one.model, one.setup.sequence, drafts=one.drafts, frozen=one.setup.frozen)
+    flops = one.flops()
     most, fits = room(one)
     wide = known.within(one.model.mixes_experts)
     return Trained(row=one.row, step=step, low=step / wide, high=step * wide, tflops=rate * flops / 1e12, rate=rate,

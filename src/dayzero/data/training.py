@@ -58,6 +58,8 @@ class Reached(Noun, frozen=True, kw_only=True):
     """Seconds that the host takes to start a kernel; it runs ahead while the device computes."""
     launch_expert: float
     """Seconds that the host takes to route one layer with experts, beside its kernels."""
+    kernel: float
+    """Seconds of the device for a kernel whatever its size: its start, and its end while parts of the device idle."""
     message: float
     """Seconds of a collective whatever its size."""
     step: float

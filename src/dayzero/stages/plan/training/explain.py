@@ -10,36 +10,53 @@ from rich.table import Table
 
 from dayzero.data.training import Generation
 from dayzero.schema import Estimate, ModelSpec, Target, Trained
+from dayzero.stages.plan.link_notes import link_notes
+from dayzero.stages.plan.reasons import by_cause
 from dayzero.units import format_bytes, format_seconds
 
-SHOWN_BUBBLE = 0.03
-"""Share of a step from which a bubble is worth a sentence: a zero-bubble schedule leaves a third of it."""
+ALIKE = 0.005
+"""Share below which two steps take the same time."""
 
 
-def explained(found: Sequence[Trained], top: int) -> tuple[Trained, ...]:
-    """The first `top`, each with its explanation."""
-    fitting = sum(one.fits for one in found)
-    return tuple(msgspec.structs.replace(one, explanation=_why(one, found[0], place, fitting, len(found)))
-                 for place, one in enumerate(found[:top], 1))
+def explained(found: Sequence[Trained], legal: int, fitting: int, first: Trained | None) -> tuple[Trained, ...]:
+    """The ranked entries, each with its explanation and what it loses against the first. `legal`, `fitting`: layouts
+    that there are."""
+    return tuple(msgspec.structs.replace(one, explanation=_why(one, first, place, fitting, legal),
+                                         comparison=_against(one, first))
+                 for place, one in enumerate(found, 1) if first)
 
 
 def _why(one: Trained, best: Trained, place: int, fitting: int, legal: int) -> str:
     need, usable = format_bytes(one.need_bytes), format_bytes(one.usable_bytes)
     if not one.fits:
         cause = max(one.bytes_per_device, key=lambda name: one.bytes_per_device[name])
-        return (f"Does not fit whatever is recomputed: the fullest device needs {need} of {usable}, most of it "
-                f"{cause}. {fitting} of {legal} legal layouts fit.")
+        host = "" if one.host_bytes == 0 else f", beside {format_bytes(one.host_bytes)} in the host's memory"
+        return (f"Does not fit in any way: the fullest device needs {need} of {usable}, most of it {cause}{host}. "
+                f"{fitting} of {legal} legal layouts fit.")
     rank = (f"First of {fitting} that fit" if place == 1 else
             f"Number {place} of {fitting} that fit, {best.step_s.value / one.step_s.value:.0%} of the first")
-    filled = "" if one.bubble < SHOWN_BUBBLE else f" A zero-bubble schedule would save {one.bubble * 2 / 3:.0%}."
     return (f"{rank}: a step takes {format_seconds(one.step_s.value)} ({', '.join(one.limits)}), {one.mfu:.0%} of the "
-            f"stated rate; {_way(one)}. The fullest device needs {need} of {usable}.{filled}")
+            f"stated rate; {way(one)}. The fullest device needs {need} of {usable}.")
 
 
-def _way(one: Trained) -> str:
+def _against(one: Trained, first: Trained) -> str:
+    """`loses 12%: pipeline bubble 0.2 -> 0.5 s`; empty for the first and where it does not fit."""
+    if one.layout == first.layout or not one.fits:
+        return ""
+    lost = 1 - first.step_s.value / one.step_s.value
+    if lost < ALIKE:
+        return "as fast"
+    return f"loses {lost:.0%}: {by_cause(first.step_seconds, one.step_seconds)} a step"
+
+
+def way(one: Trained) -> str:
     """`micro-batches of 2, recompute none, zero 1, interleaved 2`."""
     chunks = f", interleaved {one.virtual}" if one.virtual > 1 else ""
-    return f"micro-batches of {one.micro_batch}, recompute {one.recompute}, zero {one.zero}{chunks}"
+    filled = ", zero-bubble" if one.schedule == "zero-bubble" else ""
+    away = "" if one.offload == "none" else f", {one.offload} in the host's memory"
+    along = "" if one.sequence_parallel else ", no sequence parallelism"
+    return (f"micro-batches of {one.micro_batch}, recompute {one.recompute}, zero {one.zero}{chunks}{filled}{away}"
+            f"{along}")
 
 
 def training_table(found: Sequence[Trained]) -> Table:
@@ -53,7 +70,7 @@ def training_table(found: Sequence[Trained]) -> Table:
     for one in found:
         table.add_row(one.layout.text, "yes" if one.fits else "no", format_bytes(one.need_bytes),
                       format_seconds(one.step_s.value), f"{one.mfu:.0%}", f"{one.tokens_per_s.value:,.0f}",
-                      f"{one.days.value:,.1f}", f"{one.bubble:.0%}", _way(one), one.limits[0] if one.limits else "",
+                      f"{one.days.value:,.1f}", f"{one.bubble:.0%}", way(one), one.limits[0] if one.limits else "",
                       style="" if one.fits else "dim")
     return table
 
@@ -70,8 +87,9 @@ def training_contract(one: Trained, notes: Sequence[str]) -> dict[str, Any]:
         "step_s_low": one.step_s.low, "step_s_high": one.step_s.high, "mfu": one.mfu, "days": ends(one.days),
         "bubble": one.bubble, "micro_batch": one.micro_batch, "micro_batches": one.micro_batches,
         "recompute": one.recompute, "zero": one.zero, "virtual": one.virtual, "schedule": one.schedule,
+        "sequence_parallel": one.sequence_parallel, "offload": one.offload, "host_bytes": one.host_bytes,
         "stages": one.stages, "step_seconds": one.step_seconds, "limits": [*one.limits, *notes],
-        "explanation": one.explanation,
+        "explanation": one.explanation, "comparison": one.comparison,
     }  # fmt: skip
 
 
@@ -86,8 +104,10 @@ def training_notes(model: ModelSpec, target: Target, known: Generation) -> tuple
     if target.cluster.nodes > 1 and target.cluster.network is None:
         told.append(f"the network between nodes is not stated: {known.network * 8 / 1e9:.0f} Gb/s for each device are "
                     "taken, one port each")
+    if target.cluster.device.host_bandwidth is None:
+        told.append("offload to the host is not looked at: host_bandwidth of the device is not stated")
     if model.mtp_layers:
         told.append("layers of multi-token prediction are not trained along")
     if target.workload.total_tokens == 0:
         told.append("days are those to a trillion tokens: total_tokens is not stated")
-    return tuple(told)
+    return (*told, *link_notes(target.cluster))

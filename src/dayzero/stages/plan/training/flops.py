@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from dayzero.ops import OPERATORS, attention_axes, linear_axes
 from dayzero.placement.operators import product, routing_block
 from dayzero.placement.split import is_expert, is_mtp
@@ -9,38 +11,46 @@ from dayzero.schema import ModelSpec
 
 from .load import layer_families
 
+UNGATED = 2 / 3
+"""Of the matrices of a gated expert those that one without a gate has."""
 
-def multiplied(model: ModelSpec) -> float:
-    """Parameters that one token is multiplied with: matrices of layers, of experts those that it visits, the head."""
+
+def multiplied(model: ModelSpec, gated: bool = True) -> float:
+    """Parameters that one token is multiplied with: matrices of layers, of experts those that it visits, the head.
+    With `gated` false experts are counted without their gates."""
     count = float(model.hidden_size * model.vocab_size)
     for family in model.families:
         if (not family.parameters or len(family.shape) < 2 or not family.layers or is_mtp(family, model)
                 or not product(family, model)):
             continue
         block = routing_block(family, model) if is_expert(family) else None
-        count += family.parameters * (block.visited / family.experts if block else 1.0)
+        visited = block.visited / family.experts * (1.0 if gated else UNGATED) if block else 1.0
+        count += family.parameters * visited
     return count
 
 
-def mixing_flops(model: ModelSpec, sequence: int, causal: bool = True) -> float:
+def mixing_flops(model: ModelSpec, sequence: int, causal: bool = True, windows: bool = True) -> float:
     """Operations of the cores of attention, forward, for one token of a sequence; causal, or as if each token saw
-    all."""
+    all. With `windows` false as if attention had none."""
     total = 0.0
     for layer in model.layers:
         attention = model.attentions[layer.attention]
         if attention.kind == "linear":
             total += OPERATORS.get("linear_attention").flops(linear_axes(attention, 1, sequence, 2)) / sequence
         elif causal:
-            total += OPERATORS.get("attention").flops(attention_axes(attention, 1, sequence, 0)) / sequence
+            axes = attention_axes(attention, 1, sequence, 0)
+            total += OPERATORS.get("attention").flops(axes if windows else {**axes, "window": inf}) / sequence
         else:
             total += 2 * attention.heads * (attention.head_dim + attention.v_head_dim) * sequence
     return total
 
 
-def token_flops(model: ModelSpec, sequence: int, *, drafts: int = 0, frozen: bool = False) -> float:
+def token_flops(model: ModelSpec, sequence: int, *, drafts: int = 0, frozen: bool = False, gated: bool = True,
+                windows: bool = True) -> float:
     """Operations for one token of a training step: three times forward, 6 N + 3 mixing; with `frozen` weights twice.
-    Each draft layer counts as the last layer, what joins its two inputs, and the head."""
-    weights, mixing = multiplied(model), mixing_flops(model, sequence)
+    Each draft layer counts as the last layer, what joins its two inputs, and the head. `gated`, `windows`: whether
+    gates of experts and windows of attention count."""
+    weights, mixing = multiplied(model, gated), mixing_flops(model, sequence, windows=windows)
     if drafts:
         index, hidden = len(model.layers) - 1, model.hidden_size
         layer = 0.0

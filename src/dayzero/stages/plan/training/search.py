@@ -1,151 +1,198 @@
-"""The search for training: every layout, and for each the micro-batch, schedule, recomputation and sharing of states
-that make the fastest step that fits."""
+"""The search for training: all ways of all layouts, and of each layout the one with the fastest step that fits."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
 
 import msgspec
+import numpy as np
 
+from dayzero.arrays import Value
 from dayzero.data.training import Generation, generation
-from dayzero.errors import LayoutError, TargetError
-from dayzero.placement import blockers, layouts
+from dayzero.errors import TargetError
 from dayzero.progress import SILENT, Progress
-from dayzero.schema import Cluster, Estimate, Layout, Link, ModelSpec, Plan, Rejected, Target, Trained
+from dayzero.schema import Cluster, Layout, Link, ModelSpec, Plan, Rejected, Target, Trained
+from dayzero.stages.plan.families import families
+from dayzero.stages.plan.sensitivity import Figures, sensitivity
+from dayzero.stages.plan.smallest import Found, smallest
 
+from .evaluate import Evaluated, Evaluator
 from .explain import explained, training_notes
-from .flops import token_flops
-from .memory import peak_bytes
-from .setup import Recompute, Setup
-from .step import Parts, Step, seconds, work
+from .room import roomy
+from .setup import Ways
+from .space import legal, moved, ways
+from .trained import Maker
 
-MICRO_BATCHES = (1, 2, 4, 8)
-"""Sequences of a micro-batch that are tried."""
-CHUNKS = (1, 2, 4)
-"""Chunks of layers of a stage that are tried."""
-CONTEXT = (1, 2, 4, 8)
-"""Context-parallel degrees that are tried."""
-RECOMPUTE: tuple[Recompute, ...] = ("none", "selective", "full")
-NOT_TRAINED = ("shard-quant-block",)
-"""Rules about how a checkpoint is stored; what is trained is not quantised like that."""
-DAY = 86400
-TRILLION = 10**12
+TRIED = 60
+"""Faster ways that do not fit as they are, for which other stages are looked for."""
+CONTENDERS = 5
+"""Layouts that other hardware could put first."""
 
 
-def plan_training(model: ModelSpec, target: Target, *, top: int = 20, progress: Progress = SILENT) -> Plan:
-    """The best `top` layouts to train the model on the target. Raises TargetError without a batch, or for a device
-    that states no rate for the precision; LayoutError for a layout in the target that does not take all devices."""
-    started, world = time.perf_counter(), target.cluster.world_size
+def plan_training(model: ModelSpec, target: Target, *, top: int = 20, explain: Sequence[Layout] = (),
+                  sizes: bool = False, progress: Progress = SILENT) -> Plan:
+    """The best `top` layouts to train the model on the target, and those to `explain`. `sizes`: look for the smallest
+    cluster, too; that is done anyway where nothing fits. Raises TargetError without a batch, for a batch that no layout
+    can share, or for a device that states no rate for the precision; LayoutError for a layout in the target that does
+    not take all devices."""
+    started = time.perf_counter()
+    checked(model, target)
+    good, rejected = legal(model, target)
+    progress.update(f"{len(good)} layouts", 0, 1)
+    search = Search(model, target, good)
+    unshared = search.unshared()
+    if good and len(unshared) == len(good):
+        raise too_small(target, good)
+    rejected += unshared
+    order = search.order()
+    chosen = [*order[:top], *(place for place in order[top:] if good[place] in explain)]
+    first = search.trained(order[0]) if len(order) else None
+    found = [search.trained(place) for place in chosen]
+    made = explained(found, len(order), search.fitting(), first)
+    fits = bool(made) and made[0].fits
+    return Plan(
+        candidates=(), training=made, rejected=tuple(rejected), evaluated=search.evaluated,
+        seconds=time.perf_counter() - started, workload=msgspec.json.decode(msgspec.json.encode(target.workload)),
+        notes=training_notes(model, target, search.known), families=families(rejected, [*good, *refused(rejected)]),
+        sensitivity=sensitivity(target, [one.layout for one in made[:CONTENDERS]], search.again(chosen[:CONTENDERS])
+                                ) if fits else (),
+        smallest=smallest(target, lambda other: best_of(model, other)) if sizes or not fits else (),
+    )  # fmt: skip
+
+
+def checked(model: ModelSpec, target: Target) -> None:
+    """Raises TargetError for what training needs and the target lacks."""
     if not target.workload.global_batch:
         raise TargetError("the batch of a training step is not stated", "add global_batch to [workload]")
     target.cluster.device.rate(target.workload.scheme or model.dtype)
-    wanted = [layout if layout.world_size == world else layout.check_world(world) for layout in target.layouts]
-    wanted = wanted or [layout for layout in layouts(world, model.mixes_experts)
-                        if layout.tp <= target.cluster.devices_per_node]
-    search = Search(model, target)
-    found: list[Trained] = []
-    rejected: list[Rejected] = []
-    for done, layout in enumerate(wanted):
-        progress.update(f"layout {layout.text}", done, len(wanted))
-        reasons = [Rejected(layout=layout, rule=finding.rule, message=f"{finding.subject}: {finding.message}")
-                   for finding in blockers(model, msgspec.structs.replace(layout, cp=1), target.engine)
-                   if finding.rule not in NOT_TRAINED]
-        best = None if reasons else search.best(layout)
-        if not reasons and not best:
-            reasons = [Rejected(layout=layout, rule="batch", message="global_batch: "
-                                f"{layout.dp} replicas cannot share {target.workload.global_batch} sequences")]
-        rejected += reasons
-        found += [best] if best else []
-    found.sort(key=order)
-    return Plan(candidates=(), training=explained(found, top), rejected=tuple(rejected), evaluated=search.evaluated,
-                seconds=time.perf_counter() - started, workload=msgspec.structs.asdict(target.workload),
-                notes=training_notes(model, target, search.known))
+
+
+def too_small(target: Target, good: Sequence[Layout]) -> TargetError:
+    """That no layout can share the batch."""
+    least = min(one.dp // one.cp for one in good)
+    return TargetError(f"no layout can share a batch of {target.workload.global_batch} sequences: the legal ones have "
+                       f"{least} replicas or more, or a number that does not divide it",
+                       f"take a global_batch that is a multiple of {least}, or fewer devices")
+
+
+def refused(rejected: Sequence[Rejected]) -> list[Layout]:
+    """The rejected layouts, each once."""
+    return list(dict.fromkeys(one.layout for one in rejected))
+
+
+def best_of(model: ModelSpec, target: Target) -> Found | None:
+    """The fastest layout that fits on a target; None: none does, or the batch cannot be shared."""
+    good, _ = legal(model, target)
+    search = Search(model, target, good)
+    order = search.order()
+    if not len(order) or not search.fits(order[0]):
+        return None
+    best = search.trained(order[0])
+    return Found(best.layout, True, {"step_s": best.step_s.value, "tokens_per_s": best.tokens_per_s.value})
 
 
 class Search:
-    """The ways to train one model on one target."""
+    """All ways to train one model on one target, evaluated."""
 
-    def __init__(self, model: ModelSpec, target: Target) -> None:
-        self.model, self.target, self.cluster = model, target, networked(target.cluster)
+    def __init__(self, model: ModelSpec, target: Target, found: Sequence[Layout]) -> None:
+        self.model, self.target, self.layouts = model, target, found
+        self.cluster = networked(target.cluster)
         self.known: Generation = generation(self.cluster.device.arch)
-        self.scheme = target.workload.scheme or model.dtype
-        self.flops = token_flops(model, target.workload.input_tokens)
-        self.evaluated = 0
-        self._parts: dict[tuple[int, ...], Parts] = {}
+        self.evaluator = Evaluator(model, self.cluster, self.known.reached)
+        every, place = ways(model, target, found)
+        first = self.evaluator.evaluate(every)
+        self.evaluated = len(every)
+        self.result, self.place = self._with_host(first, place)
+        self.best = self._best()
+        self.roomy: dict[int, Trained] = {}
+        self.maker = Maker(model, target, self.cluster, self.known)
+        self._deal_again()
 
-    def best(self, layout: Layout) -> Trained | None:
-        """The fastest way that fits, or the one that needs least, over context-parallel degrees where the layout states
-        none above 1; None where the replicas cannot share the batch."""
-        degrees = [layout.cp] if layout.cp > 1 else [cp for cp in CONTEXT if layout.dp % cp == 0 and self._cuts(cp)]
-        chosen = [self._fastest(msgspec.structs.replace(layout, cp=cp)) for cp in degrees]
-        return min((one for one in chosen if one), key=order, default=None)
+    def _with_host(self, first: Evaluated, place: Value) -> tuple[Evaluated, Value]:
+        """Beside the ways those with states in the host's memory, of what does not fit without."""
+        tight = np.flatnonzero(first.need > self.cluster.usable_bytes)
+        if self.cluster.device.host_bandwidth is None or not len(tight):
+            return first, place
+        more = self.evaluator.evaluate(moved(first.ways.take(tight)))
+        self.evaluated += len(more.ways)
+        joined = Evaluated(Ways.joined([first.ways, more.ways]), *(np.concatenate([getattr(first, name), getattr(
+            more, name)]) for name in ("seconds", "bubble", "need")))
+        return joined, np.concatenate([place, np.tile(place[tight], len(more.ways) // len(tight))])
 
-    def _cuts(self, cp: int) -> bool:
-        """Whether sequences can be cut into two parts for each of cp ranks: attention alone can be told so, and a
-        state goes from one token to the next."""
-        kinds = {self.model.attentions[layer.attention].kind for layer in self.model.layers}
-        return cp == 1 or ("linear" not in kinds and self.target.workload.input_tokens % (2 * cp) == 0)
+    def _best(self) -> dict[int, int]:
+        """Of each layout (by place) the way that is fastest and fits, or else needs least."""
+        fits = self.result.need <= self.cluster.usable_bytes
+        key = np.where(fits, self.result.seconds, self.result.need)
+        order = np.lexsort((self.result.need, key, ~fits, self.place))
+        layouts, first = np.unique(self.place[order], return_index=True)
+        return {int(layout): int(order[at]) for layout, at in zip(layouts, first, strict=True)}
 
-    def _fastest(self, layout: Layout) -> Trained | None:
-        return min((one for setup in self._setups(layout) for one in self._candidates(setup)), key=order, default=None)
+    def _deal_again(self) -> None:
+        """Stages of which each has room, for ways that would be faster than the best that fits but whose fullest stage
+        has none."""
+        fastest = min((self.result.seconds[way] for way in self.best.values() if self.fit(way)), default=np.inf)
+        piped = (self.result.ways.layout.pp > 1) & (self.result.ways.virtual == 1) & (self.result.ways.away == 0)
+        near = piped & (self.result.need > self.cluster.usable_bytes) & (self.result.seconds < fastest)
+        places = np.flatnonzero(near)
+        for way in places[np.argsort(self.result.seconds[places])][:TRIED]:
+            layout = int(self.place[way])
+            if layout in self.roomy:
+                continue
+            setup = self.result.ways[int(way)]
+            chunks = roomy(self.evaluator, setup)
+            one = self.maker.trained(setup, chunks) if chunks else None
+            if one and one.fits and one.step_s.value < self._now(layout):
+                self.roomy[layout] = one
 
-    def _setups(self, layout: Layout) -> Iterator[Setup]:
-        """Ways that differ in more than recomputation."""
-        per_stage = len(self.model.layers) // layout.pp
-        for micro in MICRO_BATCHES:
-            for virtual in CHUNKS if layout.pp > 1 else (1,):
-                for zero in (1,) if layout.pp > 1 or layout.dp == 1 else (1, 3):
-                    try:
-                        setup = Setup(layout=layout, sequence=self.target.workload.input_tokens, micro_batch=micro,
-                                      global_batch=self.target.workload.global_batch, scheme=self.scheme, zero=zero,
-                                      virtual=virtual)
-                    except LayoutError:
-                        continue
-                    if virtual == 1 or (per_stage % virtual == 0 and setup.micro_batches % layout.pp == 0):
-                        yield setup
+    def _now(self, layout: int) -> float:
+        way = self.best[layout]
+        return float(self.result.seconds[way]) if self.fit(way) else float("inf")
 
-    def _candidates(self, setup: Setup) -> Iterator[Trained]:
-        layout = setup.layout
-        key = (layout.tp, layout.ep, layout.cp, setup.micro_batch)
-        if key not in self._parts:
-            self._parts[key] = Parts(self.model, setup, self.cluster)
-        parts = self._parts[key]
-        stages = parts.stages(self.model, layout.pp, by_cost=setup.virtual == 1)
-        made = work(self.model, setup, self.cluster, stages, parts=parts)
-        for recompute in RECOMPUTE:
-            self.evaluated += 1
-            chosen = msgspec.structs.replace(setup, recompute=recompute)
-            memory = peak_bytes(self.model, chosen, self.cluster, stages=stages)
-            yield self._trained(chosen, seconds(made, chosen, self.known.reached), stages, memory)
+    def fit(self, way: int) -> bool:
+        """Whether a way fits."""
+        return bool(self.result.need[way] <= self.cluster.usable_bytes)
 
-    def _trained(self, setup: Setup, step: Step, stages: tuple[tuple[int, int], ...],
-                 memory: tuple[dict[str, int], ...]) -> Trained:
-        fullest = max(memory, key=lambda causes: sum(causes.values()))
-        wide, tokens, world = self.known.within(self.model.mixes_experts), setup.tokens, setup.layout.world_size
-        total = self.target.workload.total_tokens or TRILLION
+    def fits(self, layout: int) -> bool:
+        """Whether a layout fits in any way."""
+        return layout in self.roomy or self.fit(self.best[layout])
 
-        def estimate(value: float, unit: str) -> Estimate:
-            return Estimate(value=value, low=value / wide, high=value * wide, unit=unit,
-                            source=f"fitted to measured steps ({self.known.name})")
+    def fitting(self) -> int:
+        """Layouts that fit."""
+        return sum(self.fits(layout) for layout in self.best)
 
-        rate = self.cluster.device.rate(self.scheme) * world
-        return Trained(
-            layout=setup.layout, fits=sum(fullest.values()) <= self.cluster.usable_bytes, stages=stages,
-            bytes_per_device=fullest, bytes_per_stage=memory, usable_bytes=self.cluster.usable_bytes,
-            micro_batch=setup.micro_batch, micro_batches=setup.micro_batches, recompute=setup.recompute,
-            zero=setup.zero, virtual=setup.virtual, schedule=setup.schedule, step_s=estimate(step.seconds, "s"),
-            tokens_per_s=estimate(tokens / step.seconds, "tokens/s"), mfu=tokens * self.flops / step.seconds / rate,
-            days=estimate(total / tokens * step.seconds / DAY, "days"), bubble=step.bubble,
-            step_seconds=dict(sorted(step.causes.items(), key=lambda item: -item[1])),
-            limits=tuple(f"{cause} {value / step.seconds:.0%}" for cause, value in
-                         sorted(step.causes.items(), key=lambda item: -item[1]) if value >= 0.1 * step.seconds),
-            explanation="")
+    def order(self) -> list[int]:
+        """Places of the layouts: those that fit by the time of a step, then the others by what they need."""
+        def key(layout: int) -> tuple[bool, float]:
+            if layout in self.roomy:
+                return False, self.roomy[layout].step_s.value
+            way = self.best[layout]
+            return (not self.fit(way), float(self.result.seconds[way] if self.fit(way) else self.result.need[way]))
+        return sorted(self.best, key=key)
 
+    def trained(self, layout: int) -> Trained:
+        """The best way of a layout, in full."""
+        if layout in self.roomy:
+            return self.roomy[layout]
+        way = self.best[layout]
+        return self.maker.trained(self.result.ways[way], self.evaluator.chunks(self.result.ways, way))
 
-def order(one: Trained) -> tuple[bool, float]:
-    """Those that fit first, by the time of a step; the others by what they need."""
-    return not one.fits, one.step_s.value if one.fits else float(one.need_bytes)
+    def unshared(self) -> list[Rejected]:
+        """Layouts whose replicas cannot share the batch."""
+        return [Rejected(layout=one, rule="batch", message=f"global_batch: {one.dp // one.cp} replicas cannot share "
+                         f"{self.target.workload.global_batch} sequences")
+                for place, one in enumerate(self.layouts) if place not in self.best]
+
+    def again(self, layouts: Sequence[int]) -> Callable[[Target], Figures]:
+        """A function that gives the figures of some layouts, each in its best way, on another target."""
+        picked = [self.trained(layout) for layout in layouts]
+        tokens = self.target.workload.global_batch * self.target.workload.input_tokens
+
+        def evaluate(other: Target) -> Figures:
+            maker = Maker(self.model, other, networked(other.cluster), self.known)
+            steps = np.array([maker.step(maker.setup(one), one.stages).seconds for one in picked])
+            return {"step_s": steps, "tokens_per_s": tokens / steps}
+        return evaluate
 
 
 def networked(cluster: Cluster) -> Cluster:

@@ -1,19 +1,21 @@
-"""Seconds of a training step: micro-batches through the stages, the bubble, replicas' gradients, the optimiser."""
+"""Seconds of a training step: micro-batches through the stages, the bubble, replicas' gradients, the optimiser, what
+goes to the host and back. Of one way to train or of many."""
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections import Counter
 from typing import NamedTuple
 
 import numpy as np
 
+from dayzero.arrays import Value, choose, largest
 from dayzero.data.training import Reached
 from dayzero.placement.split import FIRST, LAST, is_mtp, is_tower
 from dayzero.schema import Cluster, ModelSpec
 
-from .load import COLUMN, COLUMNS, ITEM, Load, Loads, Vector, held, nothing
-from .setup import Setup
+from .dealing import Chunks, even, split
+from .kinds import ENDS, Kinds, Stages
+from .load import COLUMN, COLUMNS, ITEM, WEIGHTED, Load, Loads, Vector, held, nothing
+from .setup import FULL, PRODUCTS, SELECTIVE, Setup, Ways
 from .topology import group, ring
 
 OPTIMIZER_BYTES = 30
@@ -25,36 +27,92 @@ CAUSES = {
     "matrix products": ("matrix16", "matrix8", "matrix4", "surface"), "attention": ("attention", "scores", "scan"),
     "experts": ("experts16", "experts8", "experts4", "routed"), "pointwise and casts": ("pointwise", "cast"),
     "tensor and context parallel": ("inside", "network", "messages"),
-    "expert parallel": ("dispatch", "dispatch_network"),
+    "expert parallel": ("dispatch", "dispatch_network"), "kernel starts": ("launches",),
 }  # fmt: skip
 """Columns of each cause that a step's time is told by."""
 
 
 class Held(NamedTuple):
-    """Parameters on one rank of a stage."""
+    """Parameters on one rank."""
 
-    dense: float
+    dense: Value
     """Of all but routed experts."""
-    experts: float
+    experts: Value
     """Of routed experts."""
 
     @property
-    def total(self) -> float:
+    def total(self) -> Value:
         """All."""
         return self.dense + self.experts
+
+
+class Spent(NamedTuple):
+    """Seconds of one micro-batch in each kind of layer and in the ends. Shapes [kinds] or [kinds, ways]."""
+
+    forward: Vector
+    """Of the device, forward."""
+    backward: Vector
+    """Of the device, backward."""
+    core: Vector
+    """Of forward what selective recomputation repeats."""
+    products: Vector
+    """Of products with weights, forward; their gradients take as much."""
+    host: Vector
+    """Of the host, forward."""
+    host_backward: Vector
+    """Of the host, backward."""
+
+
+class Beside(NamedTuple):
+    """Seconds of a step beside the micro-batches' computing."""
+
+    replicas: Value
+    """Gradients and weights between replicas."""
+    optimiser: Value
+    """The optimiser's step."""
+    states: Value
+    """The optimiser's states from the host and back, which nothing hides."""
+    stream: Value
+    """Gradients to the host and weights from it, both ways at the same time, behind computing."""
+
+
+class Timed(NamedTuple):
+    """Parts of the time of a step, of one way or of many."""
+
+    seconds: Value
+    """In all."""
+    slowest: Value
+    """Place of the slowest stage among those that differ."""
+    busy: Value
+    """All micro-batches in the slowest stage."""
+    idle: Value
+    """Pipeline bubble."""
+    shown: Value
+    """Sending between replicas that nothing hides."""
+    beside: Beside
+    """What else there is, with the part of `stream` that nothing hides."""
+
+    @property
+    def bubble(self) -> Value:
+        """Share of the time in which a stage waits for the pipeline to fill and drain."""
+        return self.idle / self.seconds
 
 
 class Work(NamedTuple):
     """A step at stated rates; `seconds` turns it into time."""
 
-    stages: tuple[Load, ...]
-    """One micro-batch in each stage, with what is sent on."""
+    parts: Load
+    """One micro-batch in each kind of layer and in the ends. Shapes [columns, kinds and ends]."""
+    sent: Load
+    """What a stage sends on for one micro-batch."""
+    stages: Stages
+    """What each stage holds."""
     replicas: Vector
     """Gradients and weights between replicas of the stage that holds most, a step."""
     optimizer: Vector
     """The optimiser's step of that stage."""
-    overlapped: bool
-    """Whether weights are gathered for each micro-batch, behind its computing."""
+    host: tuple[Value, Value]
+    """(seconds of states, seconds of gradients or weights) between device and host, of that stage."""
 
 
 class Step(NamedTuple):
@@ -79,182 +137,214 @@ def costs(reached: Reached, grouped_kernels: bool = True) -> Vector:
                                                      "routed", "inside", "network", "dispatch", "dispatch_network")},
     }  # fmt: skip
     vector = np.array([1 / shares[name] if name in shares else 0.0 for name in COLUMNS])
-    vector[COLUMN["messages"]] = reached.message
+    vector[COLUMN["messages"]], vector[COLUMN["launches"]] = reached.message, reached.kernel
     return vector
 
 
-def split(costed: list[float], stages: int, first: float, last: float) -> tuple[tuple[int, int], ...]:
-    """(first layer, one past the last) of each stage such that the slowest stage is as fast as can be, with what the
-    first and the last do beside layers; later stages get fewer layers where it is the same."""
-    low, high = max(costed), sum(costed) + first + last
-    best = _filled(costed, stages, first, last, high)
-    for _ in range(40):
-        middle = (low + high) / 2
-        found = _filled(costed, stages, first, last, middle)
-        if found:
-            best, high = found, middle
-        else:
-            low = middle
-    return best or ()
+def hosted(reached: Reached) -> Vector:
+    """Seconds of the host for each count, over COLUMNS."""
+    vector = np.zeros(len(COLUMNS))
+    vector[COLUMN["launches"]], vector[COLUMN["layers"]] = reached.launch, reached.launch_expert
+    return vector
 
 
-def _filled(costed: list[float], stages: int, first: float, last: float, most: float
-            ) -> tuple[tuple[int, int], ...] | None:
-    """Stages filled one after another up to `most`; each keeps a layer. None: the layers do not fit."""
-    bounds, at = [], 0
-    for stage in range(stages):
-        used = (first if stage == 0 else 0.0) + (last if stage == stages - 1 else 0.0)
-        start, leave = at, stages - stage - 1
-        while at < len(costed) - leave and (at == start or used + costed[at] <= most * (1 + 1e-9)):
-            used, at = used + costed[at], at + 1
-        if used > most * (1 + 1e-9) and stages > 1:
-            return None
-        bounds.append((start, at))
-    return tuple(bounds) if at == len(costed) else None
+def spent(parts: Load, reached: Reached, setup: Setup | Ways) -> Spent:
+    """What the loads of kinds of layers and of the ends take."""
+    device, host = costs(reached, setup.grouped), hosted(reached)
+    products = np.zeros(len(COLUMNS))
+    products[WEIGHTED] = device[WEIGHTED]
+    return Spent(*(np.tensordot(each, load, 1) for each, load in (
+        (device, parts.forward), (device, parts.backward), (device, parts.core), (products, parts.forward),
+        (host, parts.forward), (host, parts.backward))))
 
 
 class Parts:
-    """Loads of the layers and ends of a model for one size of micro-batch; the same whatever the number of stages and
-    replicas."""
+    """Loads of the layers and ends of a model for one size of micro-batch, or for many; the same whatever the number of
+    stages and replicas."""
 
-    def __init__(self, model: ModelSpec, setup: Setup, cluster: Cluster, drafts: int = 0) -> None:
+    def __init__(self, model: ModelSpec, setup: Setup | Ways, cluster: Cluster, drafts: int = 0,
+                 kinds: Kinds | None = None) -> None:
         loads = Loads(model, setup, cluster)
-        kinds = {layer: index for index, layer in enumerate(model.layers)}
-        self.layers = {layer: loads.layer(index) for layer, index in kinds.items()}
-        self.first, self.last = loads.ends()
+        self.kinds = kinds or Kinds(model)
+        first, last = loads.ends()
         for _ in range(drafts):
-            self.last = self.last.plus(loads.draft())
+            last = last.plus(loads.draft())
+        every = [*(loads.layer(index) for index in self.kinds.examples), first, last, nothing(setup.rows)]
+        self.loads = Load(*(np.stack(way, axis=1) for way in zip(*every, strict=True)))
         self.heavy = drafts > 0
 
-    def stages(self, model: ModelSpec, pp: int, by_cost: bool = False) -> tuple[tuple[int, int], ...]:
+    def chunks(self, model: ModelSpec, pp: int, by_cost: bool = False) -> Chunks:
         """Layers of each stage: evenly by count where that comes out even, nothing but the head is added and not
         `by_cost`; else by the arithmetic of layers and head."""
-        count = len(model.layers)
-        if count % pp == 0 and not self.heavy and not by_cost:
-            size = count // pp
-            return tuple((stage * size, (stage + 1) * size) for stage in range(pp))
-        rough = {layer: _rough(load) for layer, load in self.layers.items()}
-        return split([rough[layer] for layer in model.layers], pp, 0.0, _rough(self.last))
+        if len(model.layers) % pp == 0 and not self.heavy and not by_cost:
+            return even(len(model.layers), pp)
+        rough = (self.loads.forward + self.loads.backward)[: COLUMN["messages"]].sum(axis=0)
+        return split([float(rough[kind]) for kind in self.kinds.of], pp, 0.0, float(rough[-2]))
 
 
-def work(model: ModelSpec, setup: Setup, cluster: Cluster, stages: tuple[tuple[int, int], ...] | None = None,
-         drafts: int = 0, parts: Parts | None = None) -> Work:
-    """The work of a step. `stages`: layers of each; None: see `Parts.stages`."""
+def work(model: ModelSpec, setup: Setup, cluster: Cluster, chunks: Chunks | None = None, drafts: int = 0,
+         parts: Parts | None = None) -> Work:
+    """The work of a step. `chunks`: layers of each stage or, interleaved, of each chunk; None: see `Parts.chunks`."""
     parts = parts or Parts(model, setup, cluster, drafts)
-    bounds = stages or parts.stages(model, setup.layout.pp)
-    made = []
-    for number, (start, stop) in enumerate(bounds):
-        load = nothing()
-        for layer, times in Counter(model.layers[start:stop]).items():
-            load = load.plus(parts.layers[layer], times)
-        for end, here in ((parts.first, number == 0), (parts.last, number == len(bounds) - 1)):
-            load = load.plus(end) if here else load
-        made.append(_sent_on(load, model, setup, cluster))
-    keeps = max((parameters(model, setup, range(*one)) for one in bounds), key=lambda one: one.total)
-    return Work(tuple(made), _replicas(keeps, setup, cluster), _optimizer(keeps, setup, cluster), setup.zero == 3)
+    stages = parts.kinds.stages(chunks or parts.chunks(model, setup.layout.pp), setup.layout.pp)
+    keeps = most(holdings(model, setup, parts.kinds), stages)
+    return Work(parts.loads, sent_on(model, setup, cluster), stages, replicas(keeps, setup, cluster),
+                optimizer(keeps, setup, cluster), to_host(keeps, setup, cluster))
 
 
-def stages_of(model: ModelSpec, setup: Setup, cluster: Cluster, drafts: int = 0) -> tuple[tuple[int, int], ...]:
-    """Layers of each stage, see `Parts.stages`."""
-    return Parts(model, setup, cluster, drafts).stages(model, setup.layout.pp)
+def stages_of(model: ModelSpec, setup: Setup, cluster: Cluster, drafts: int = 0) -> Chunks:
+    """Layers of each stage, see `Parts.chunks`."""
+    return Parts(model, setup, cluster, drafts).chunks(model, setup.layout.pp)
 
 
-def _rough(load: Load) -> float:
-    return float((load.forward + load.backward)[: COLUMN["messages"]].sum())
-
-
-def _sent_on(load: Load, model: ModelSpec, setup: Setup, cluster: Cluster) -> Load:
-    """With the residual stream to the next stage, and its gradient back, once for each chunk."""
-    layout = setup.layout
-    if layout.pp == 1:
-        return load
-    sent = setup.virtual * setup.rows * model.hidden_size * ITEM / layout.tp
+def sent_on(model: ModelSpec, setup: Setup | Ways, cluster: Cluster) -> Load:
+    """The residual stream to the next stage, and its gradient back, once for each chunk."""
+    layout, load = setup.layout, nothing(setup.rows)
+    piped = layout.pp > 1
+    sent = choose(piped, setup.virtual * setup.rows * model.hidden_size * ITEM / layout.tp, 0.0)
     inside, across = ring(sent, group(layout.pp, layout.tp * layout.dp, cluster), cluster)
     for way in (load.forward, load.backward):
         way[COLUMN["inside"]] += inside
         way[COLUMN["network"]] += across
-        way[COLUMN["messages"]] += setup.virtual
+        way[COLUMN["messages"]] += choose(piped, setup.virtual, 0)
     return load
 
 
-def parameters(model: ModelSpec, setup: Setup, layers: range) -> Held:
-    """Parameters on one rank of the stage that holds `layers`; a tied embedding is on the first and the last."""
-    dense = experts = 0.0
-    last = layers.stop == len(model.layers)
+def holdings(model: ModelSpec, setup: Setup | Ways, kinds: Kinds) -> Held:
+    """Parameters on one rank of a layer of each kind, and of ENDS. Shape [kinds and ends] or [kinds and ends, ways]."""
+    shape = (kinds.count + len(ENDS), *np.shape(setup.rows))
+    found = Held(np.zeros(shape), np.zeros(shape))
     for family in model.families:
         word = family.role.split(".")[0]
         if is_tower(family) or is_mtp(family, model) or word == "unused":
             continue
-        if family.layers:
-            here = float(bisect_left(family.layers, layers.stop) - bisect_left(family.layers, layers.start))
-        elif word in FIRST:
-            here = float(layers.start == 0 or (last and model.tied_embeddings))
-        else:
-            here = float(last or word not in LAST)
-        count, routed = held(family, model, setup, here)
-        dense, experts = dense + (0.0 if routed else count), experts + (count if routed else 0.0)
-    return Held(dense, experts)
+        count, routed = held(family, model, setup, 1.0)
+        layers = set(family.layers)
+        places = [place for place, index in enumerate(kinds.examples) if index in layers]
+        if not layers:
+            places = [kinds.count + (word in LAST)]
+            places += [kinds.count + 2] if word in FIRST and model.tied_embeddings else []
+        for place in places:
+            found[int(routed)][place] += count
+    return found
 
 
-def shards(setup: Setup) -> tuple[int, int]:
+def most(holding: Held, stages: Stages) -> Held:
+    """What the stage that holds most has."""
+    whole = Held(*(np.tensordot(stages.counts, one, 1) for one in holding))
+    fullest = whole.total.argmax(axis=0)
+    return Held(*(np.take_along_axis(one, np.expand_dims(fullest, 0), 0)[0] for one in whole))
+
+
+def shards(setup: Setup | Ways) -> tuple[Value, Value]:
     """Ranks that hold the same weights: (all but experts, experts)."""
     layout = setup.layout
-    return layout.dp, max(1, layout.tp * layout.dp // (layout.ep * layout.expert_tp))
+    return layout.dp, largest(1, layout.tp * layout.dp // (layout.ep * layout.expert_tp))
 
 
-def _replicas(keeps: Held, setup: Setup, cluster: Cluster) -> Vector:
+def own(keeps: Held, setup: Setup | Ways, least: int) -> Value:
+    """Parameters of which one rank keeps something that is shared from ZeRO stage `least` on."""
+    parts = shards(setup)
+    shared = sum(count / part for count, part in zip(keeps, parts, strict=True))
+    return choose(setup.zero >= least, shared, keeps.total)
+
+
+def replicas(keeps: Held, setup: Setup | Ways, cluster: Cluster) -> Vector:
     """Gradients summed over replicas and weights gathered: a ring sends (n-1)/n of what is reduced or gathered. Shared
-    weights (zero 3) are gathered twice and reduced for each micro-batch."""
-    vector = np.zeros(len(COLUMNS))
+    gradients (zero 2) are reduced for each micro-batch; shared weights (zero 3) are gathered twice for each, too."""
+    vector = np.zeros((len(COLUMNS), *np.shape(setup.rows)))
     if setup.frozen:
         return vector
-    layout = setup.layout
-    gradient, times = setup.gradient_bytes, 1
-    gathered = gradient if setup.zero == 0 else ITEM
-    if setup.zero == 3:
-        gathered, times = 2 * ITEM, setup.micro_batches
+    layout, gradient, every = setup.layout, setup.gradient_bytes, setup.micro_batches
+    each = (choose(setup.zero >= 2, every, 1) * gradient
+            + choose(setup.zero == 3, 2 * ITEM * every, choose(setup.zero == 0, gradient, ITEM)))
     strides = layout.tp, layout.ep * layout.expert_tp
     for count, ranks, stride in zip(keeps, shards(setup), strides, strict=True):
-        sent = times * count * (gradient + gathered) * (ranks - 1) / ranks
+        sent = each * count * (ranks - 1) / ranks
         inside, across = ring(sent, group(ranks, stride, cluster), cluster)
         vector[COLUMN["inside"]] += inside
         vector[COLUMN["network"]] += across
     return vector
 
 
-def _optimizer(keeps: Held, setup: Setup, cluster: Cluster) -> Vector:
-    vector = np.zeros(len(COLUMNS))
+def optimizer(keeps: Held, setup: Setup | Ways, cluster: Cluster) -> Vector:
+    """The optimiser's pass over the parameters that the rank updates."""
+    vector = np.zeros((len(COLUMNS), *np.shape(setup.rows)))
     if not setup.frozen:
-        parts = shards(setup) if setup.zero else (1, 1)
-        own = sum(count / part for count, part in zip(keeps, parts, strict=True))
-        vector[COLUMN["pointwise"]] = own * OPTIMIZER_BYTES / cluster.device.memory_bandwidth
+        vector[COLUMN["pointwise"]] = own(keeps, setup, 1) * OPTIMIZER_BYTES / cluster.device.memory_bandwidth
     return vector
 
 
-def bubbles(setup: Setup) -> float:
-    """Micro-batches' worth of time that a stage waits: (pp - 1) / virtual; of a zero-bubble schedule, which fills the
-    gaps with the weights' gradients, a third of it (arXiv:2401.10241, ZB-H1)."""
-    idle = (setup.layout.pp - 1) / setup.virtual
-    return idle / 3 if setup.schedule == "zero-bubble" else idle
+def to_host(keeps: Held, setup: Setup | Ways, cluster: Cluster) -> tuple[Value, Value]:
+    """(states read and written once a step, the longer of weights read twice and gradients written for each
+    micro-batch): seconds between device and host of what is kept there."""
+    rate = cluster.device.host_bandwidth
+    if rate is None:
+        return 0.0, 0.0
+    states = choose(setup.away >= 1, 2 * setup.optimiser_bytes * own(keeps, setup, 1), 0.0)
+    gradients = choose(setup.away >= 2, setup.gradient_bytes * own(keeps, setup, 2), 0.0)
+    weights = choose(setup.away >= 3, 2 * ITEM * own(keeps, setup, 3), 0.0)
+    return states / rate, setup.micro_batches * largest(gradients, weights) / rate
+
+
+def timed(each: Spent, sent: Value, stages: Stages, beside: Beside, setup: Setup | Ways, reached: Reached) -> Timed:
+    """The time of a step: m times the slowest stage, the bubble at the mean of the others, what replicas send and
+    nothing hides, the optimiser. `sent`: seconds of a stage's sending on, for one micro-batch."""
+    again, host = _again(each, setup)
+    device = np.tensordot(stages.counts, each.forward + each.backward + again, 1) + sent
+    launched = np.tensordot(stages.counts, each.host + each.host_backward + host, 1)
+    times = (device**SMOOTH + launched**SMOOTH) ** (1 / SMOOTH)
+    slowest = times.argmax(axis=0)
+    longest, pp = times.max(axis=0), setup.layout.pp
+    others = largest(pp - 1, 1)
+    gradients = np.tensordot(stages.counts, each.products, 1)
+    filled = choose(setup.zero_bubble, 0.0 if setup.frozen else 2.0, 0.0) * gradients
+    mean = (np.tensordot(stages.alike, times - filled, 1) - np.take_along_axis(
+        times - filled, np.expand_dims(slowest, 0), 0)[0]) / others
+    busy, idle = setup.micro_batches * longest, (pp - 1) / setup.virtual * largest(mean, 0.0)
+    hides = choose(setup.zero >= 2, busy, longest)
+    shown = largest(reached.exposed * beside.replicas, beside.replicas - hides)
+    stream = largest(beside.stream - busy, 0.0)
+    total = busy + idle + shown + beside.optimiser + beside.states + stream + reached.step
+    return Timed(total, slowest, busy, idle, shown, beside._replace(stream=stream))
+
+
+def _again(each: Spent, setup: Setup | Ways) -> tuple[Value, Value]:
+    """(device, host): what is computed once more."""
+    some = each.core + 0.5 * each.products
+    device = choose(setup.redo == FULL, each.forward, choose(setup.redo == PRODUCTS, some, choose(
+        setup.redo == SELECTIVE, each.core, 0.0)))
+    return device, choose(setup.redo == FULL, each.host, choose(setup.redo == PRODUCTS, 0.5 * each.host, 0.0))
+
+
+def whole(made: Work, setup: Setup, reached: Reached) -> Timed:
+    """The parts of the time of a step of one way."""
+    each = costs(reached, setup.grouped)
+    beside = Beside(float(each @ made.replicas), float(each @ made.optimizer), *made.host)
+    sent = each @ (made.sent.forward + made.sent.backward)
+    return timed(spent(made.parts, reached, setup), sent, made.stages, beside, setup, reached)
 
 
 def seconds(made: Work, setup: Setup, reached: Reached) -> Step:
-    """The time of the step: m times the slowest stage, the bubble at the mean of the others, replicas, optimiser."""
-    each, hosted = costs(reached, setup.grouped), np.zeros(len(COLUMNS))
-    hosted[COLUMN["launches"]], hosted[COLUMN["layers"]] = reached.launch, reached.launch_expert
-    vectors = [load.forward + load.backward + (load.forward if setup.recompute == "full" else
-               load.core if setup.recompute == "selective" else 0.0) for load in made.stages]
-    device = np.array([float(vector @ each) for vector in vectors])
-    host = np.array([float(vector @ hosted) for vector in vectors])
-    times = (device**SMOOTH + host**SMOOTH) ** (1 / SMOOTH)
-    slowest, pp = int(times.argmax()), len(times)
-    others = (float(times.sum()) - float(times[slowest])) / (pp - 1) if pp > 1 else 0.0
-    busy, idle = setup.micro_batches * float(times[slowest]), bubbles(setup) * others
-    sent, update = float(made.replicas @ each), float(made.optimizer @ each)
-    shown = max(reached.exposed * sent, sent - busy) if made.overlapped else reached.exposed * sent
-    total = busy + idle + shown + update + reached.step
-    causes = {cause: setup.micro_batches * float(sum(vectors[slowest][COLUMN[name]] * each[COLUMN[name]]
-                                                     for name in names)) for cause, names in CAUSES.items()}
-    causes |= {"host": busy - setup.micro_batches * float(device[slowest]), "pipeline bubble": idle,
-               "replicas": shown, "optimiser": update, "fixed": reached.step}
-    return Step(total, {cause: value for cause, value in causes.items() if value > 0}, idle / total)
+    """The time of the step, by cause."""
+    found, each, micro = whole(made, setup, reached), costs(reached, setup.grouped), setup.micro_batches
+    vector = made.sent.forward + made.sent.backward + _repeated(made.parts, setup) @ made.stages.counts[found.slowest]
+    causes = {cause: micro * float(sum(vector[COLUMN[name]] * each[COLUMN[name]] for name in names))
+              for cause, names in CAUSES.items()}
+    causes |= {"host": float(found.busy) - micro * float(vector @ each), "pipeline bubble": float(found.idle),
+               "replicas": float(found.shown), "optimiser": float(found.beside.optimiser),
+               "offload": float(found.beside.states + found.beside.stream), "fixed": reached.step}
+    return Step(float(found.seconds), {cause: value for cause, value in causes.items() if value > 0},
+                float(found.bubble))
+
+
+def _repeated(parts: Load, setup: Setup) -> Vector:
+    """Forward, backward and what is computed once more. Shape [columns, kinds and ends]."""
+    once = parts.forward + parts.backward
+    if setup.redo == FULL:
+        return once + parts.forward
+    if setup.redo == PRODUCTS:
+        half = np.zeros_like(parts.forward)
+        half[WEIGHTED] = 0.5 * parts.forward[WEIGHTED]
+        return once + parts.core + half
+    return once + parts.core if setup.redo == SELECTIVE else once

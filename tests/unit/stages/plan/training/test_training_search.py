@@ -32,7 +32,7 @@ def test_figures_of_a_candidate_agree():
 
 def test_less_memory_takes_recomputation_or_stages_until_nothing_fits():
     room = plan(dense(), training(1, global_batch=8)).trained
-    tight = plan(dense(), training(1, global_batch=8, on=device(memory_bytes=4 * 10**9))).trained
+    tight = plan(dense(), training(1, global_batch=8, on=device(memory_bytes=5 * 10**9))).trained
     assert room.recompute == "none" and tight.recompute != "none"
     none = plan(dense(), training(1, on=device(memory_bytes=10**9)))
     assert none.trained is None and "Does not fit" in none.training[0].explanation
@@ -54,16 +54,32 @@ def test_what_cannot_be_planned():
         plan(dense(), training(on=device(flops={"int8": 1e12})))
     with pytest.raises(LayoutError):
         plan(dense(), training(layouts=(Layout(tp=3),)))
-    found = plan(dense(), training(global_batch=3, input_tokens=2047, layouts=(Layout(dp=8),)))
-    assert not found.training and found.rejected[0].rule == "batch"
+    with pytest.raises(TargetError, match="no layout can share a batch of 3 sequences"):
+        plan(dense(), training(global_batch=3, input_tokens=2047, layouts=(Layout(dp=8),)))
+    odd = training(global_batch=4, input_tokens=2047, layouts=(Layout(dp=8), Layout(pp=2, dp=4)))
+    found = plan(dense(), odd)  # sequences of 2047 tokens cannot be cut, so that eight replicas share four of them
+    assert [one.layout for one in found.training] == [Layout(pp=2, dp=4)] and found.rejected[0].rule == "batch"
 
 
-def test_what_a_schedule_without_bubbles_would_save_is_told():
+def test_schedules_without_bubbles_are_taken_where_they_help():
     found = plan(dense(), training(global_batch=8, layouts=(Layout(pp=8), Layout(dp=8))))
     piped = next(one for one in found.training if one.layout.pp == 8)
     alone = next(one for one in found.training if one.layout.pp == 1)
-    assert piped.bubble > 0.1 and f"zero-bubble schedule would save {piped.bubble * 2 / 3:.0%}" in piped.explanation
+    assert piped.bubble > 0.1 and piped.schedule == "zero-bubble" and "zero-bubble" in piped.explanation
     assert alone.bubble == 0 and "zero-bubble" not in alone.explanation
+    assert piped.comparison.startswith("loses ") and "pipeline bubble" in piped.comparison
+
+
+def test_other_rates_and_the_smallest_cluster_are_told():
+    found = plan(dense(), training())
+    slower = next(one for one in found.sensitivity if one.resource == "matrix rate" and one.factor == 0.8)
+    assert slower.after["step_s"] > slower.before["step_s"] == pytest.approx(found.training[0].step_s.value)
+    assert not found.smallest
+    none = plan(sparse(), training(1, on=device(memory_bytes=6 * 10**9)))
+    assert not none.trained and none.smallest[0].devices == 4
+    alone = msgspec.structs.replace(training(1, on=device(memory_bytes=10**9)).cluster, network=None)
+    lost = plan(sparse(), msgspec.structs.replace(training(1), cluster=alone)).smallest[0]
+    assert lost.layout is None and "network" in lost.reason
 
 
 def test_a_layout_of_the_target_is_taken_as_it_is():
@@ -74,7 +90,7 @@ def test_a_layout_of_the_target_is_taken_as_it_is():
 def test_an_assumed_network_is_told():
     stated = training(8, 2)
     found = plan(dense(), stated)
-    assert not any("network" in note for note in found.notes)
+    assert not any("network between nodes is not stated" in note for note in found.notes)
     silent = msgspec.structs.replace(stated, cluster=msgspec.structs.replace(stated.cluster, network=None))
     found = plan(dense(), silent)
     assert any("network between nodes is not stated: 400 Gb/s" in note for note in found.notes)
