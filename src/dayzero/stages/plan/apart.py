@@ -10,10 +10,11 @@ import numpy as np
 
 from dayzero.arrays import Value
 from dayzero.data.efficiency import efficiency
+from dayzero.errors import TargetError
 from dayzero.placement.layouts import layouts
 from dayzero.placement.many import Layouts
 from dayzero.placement.sequence import sequence_bytes
-from dayzero.schema import Disaggregated, Estimate, Layout, Limits, ModelSpec, Target
+from dayzero.schema import Disaggregated, Estimate, Layout, Limits, Link, ModelSpec, Target
 
 from .arrival import Server
 from .disaggregated import Decoders, Pairs, Prefillers, Requests, pairs, ranked
@@ -35,7 +36,8 @@ def apart(model: ModelSpec, target: Target, speeds: Speeds, serve: Serve) -> tup
     """The best combinations, best first; none on one device, or on devices of which more than the datasheet is known:
     no engine runs there."""
     world = min(target.cluster.world_size, target.limits.devices or target.cluster.world_size)
-    if world < 2 or speeds.shares is None:
+    link = between(target)
+    if world < 2 or speeds.shares is None or link is None:
         return ()
     judged = judge(model, target.engine, workers(model, target, world - 1))
     some = judged.layouts.take(judged.legal)
@@ -56,21 +58,30 @@ def apart(model: ModelSpec, target: Target, speeds: Speeds, serve: Serve) -> tup
     decoders = Decoders(
         devices=devices, batches=server.batches, room=server.room[kept], receivers=ranks, groups=every,
         answers=server.steps[:, kept] * common.apart_decode / target.workload.acceptance_length)
-    made = pairs(prefillers, decoders, _requests(model, target, world))
+    made = pairs(prefillers, decoders, _requests(model, target, world, link))
     return tuple(_shown(made, int(row), layouts_, target, speeds) for row in _best(made, target.limits))
 
 
 def workers(model: ModelSpec, target: Target, most: int) -> Layouts:
-    """Layouts of one worker: of one replica, for several that share nothing are several workers, or of some over which
-    experts are spread."""
-    worlds = {cluster.world_size for cluster in sizes(target.cluster, min(most, MOST_DEVICES))}
+    """Layouts of one worker, on an equal part of a node or on whole nodes: of one replica, for several that share
+    nothing are several workers, or of some over which experts are spread."""
+    node = target.cluster.devices_per_node
+    worlds = {cluster.world_size for cluster in sizes(target.cluster, min(most, MOST_DEVICES))
+              if cluster.nodes > 1 or node % cluster.world_size == 0}
     return Layouts.of(layout for world in sorted(worlds) for layout in layouts(world, model.mixes_experts)
                       if layout.dp == 1 or layout.ep == layout.tp * layout.dp)
 
 
-def _requests(model: ModelSpec, target: Target, world: int) -> Requests:
+def between(target: Target) -> Link | None:
+    """The link between workers; None: the target states none that joins all devices."""
+    try:
+        return target.cluster.link(target.cluster.world_size)
+    except TargetError:
+        return None
+
+
+def _requests(model: ModelSpec, target: Target, world: int, link: Link) -> Requests:
     workload, every = target.workload, range(len(model.layers))
-    link = target.cluster.link(target.cluster.world_size)
     return Requests(
         devices=world, under_way=float(workload.concurrency), rate=workload.arrival_rate,
         tokens=max(answers(workload) * workload.acceptance_length, 1.0),

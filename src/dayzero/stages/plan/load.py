@@ -7,6 +7,7 @@ A group has requests of its own: the ranks of a replica, or those of them that s
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -56,8 +57,9 @@ def of_shares(made: Batching, room: Value) -> Server:
     alone = pass_seconds(load.alone, *figures, prefill=True, narrow=load.narrow)
     prompts = max(1, workload.max_batched_tokens // workload.computed_tokens)
     busy = made.passing(prefill_step(made.target, prompts)).slowest / prompts
-    return _server(made.target, layouts, room, step, MILLI * made.shares.engine.request + alone, busy,
-                   made.shares.engine.share)
+    found = _server(made.target, layouts, room, step, MILLI * made.shares.engine.request + alone, busy,
+                    made.shares.engine.share)
+    return replace(found, first=found.steps[0])
 
 
 def of_rates(made: Roofline, room: Value, decode: Callable[[Value], Value]) -> Server:
@@ -75,7 +77,7 @@ def _server(target: Target, layouts: Layouts, room: Value, step: Callable[[float
     steps = np.array([np.broadcast_to(step(float(batch)), prompt.shape) for batch in known])
     share = passes if passes > 1 else 1 / max(1, workload.max_batched_tokens // workload.computed_tokens)
     return Server(batches=known, steps=steps, prompt=prompt, busy=busy, delay=busy * waited,
-                  passes=np.full(len(layouts), float(share)), answers=answers(workload), room=own, first=steps[0])
+                  passes=np.full(len(layouts), float(share)), answers=answers(workload), room=own)
 
 
 def arriving(server: Server, layouts: Layouts, workload: Workload) -> Arrived:

@@ -41,7 +41,7 @@ def ranked(found: Columns, limits: Limits) -> Value:
 
 
 def digits(values: Value, kept: int = 3) -> Value:
-    """Positive values to so many digits."""
-    known = np.maximum(np.asarray(values, dtype=np.float64), 1e-300)
+    """Positive values to so many digits; infinite ones are very large."""
+    known = np.clip(np.asarray(values, dtype=np.float64), 1e-300, 1e300)
     step = 10.0 ** (np.floor(np.log10(known)) - kept + 1)
     return np.round(known / step) * step

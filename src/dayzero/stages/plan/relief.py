@@ -16,14 +16,17 @@ from dayzero.placement import split_layers
 from dayzero.placement.many import Layouts
 from dayzero.placement.memory import device_bytes, sequences_per_replica
 from dayzero.placement.split import is_expert, stage_bytes
-from dayzero.schema import Layout, ModelSpec, Offload, Target
+from dayzero.schema import Candidate, Layout, ModelSpec, Offload, Target
 
+from .candidate import DECODING, WAITING
 from .evaluate import Evaluated
 from .offload import Held, offload
 from .work import Step, decode_step, expert_rows, prefill_step
 
 ROOMY = 2**50
 """Bytes of a device that holds everything, whose times are those without what is moved."""
+MOVING = "weights and cache from outside"
+"""What the time of moving is called."""
 MOST = 200
 """Layouts that are looked at: those that lack least."""
 Evaluate = Callable[[Target, Layouts], Evaluated]
@@ -38,10 +41,12 @@ class Moved(NamedTuple):
     """Seconds that a token takes longer."""
     prompt_s: float
     """Seconds that a prompt takes longer."""
+    freed: tuple[dict[str, int], ...]
+    """For each stage the bytes by cause that leave a device."""
 
 
 def relieved(model: ModelSpec, target: Target, found: Evaluated, evaluate: Evaluate
-             ) -> tuple[Evaluated, dict[int, Offload]]:
+             ) -> tuple[Evaluated, dict[int, Moved]]:
     """The layouts, of which those that lack memory fit if moving enough out makes them, and are as much slower; and by
     row what is moved."""
     device = target.cluster.device
@@ -56,7 +61,7 @@ def relieved(model: ModelSpec, target: Target, found: Evaluated, evaluate: Evalu
     kept = np.array(list(moved))
     times = evaluate(_roomy(target), found.layouts.take(kept))
     slower = _slower(times, list(moved.values()), target)
-    return _put(found, slower, kept), {row: one.noun for row, one in moved.items()}
+    return _put(found, slower, kept), moved
 
 
 def _roomy(target: Target) -> Target:
@@ -85,7 +90,30 @@ def moving(model: ModelSpec, layout: Layout, target: Target) -> Moved | None:
         shares={cause: float(share[fullest]) for cause, share in each.shares.items() if share[fullest]},
         host_bytes=int(each.host_bytes[fullest]), disk_bytes=int(each.disk_bytes[fullest]),
         needed_bytes=int(each.needed_bytes[fullest]), bound_s=seconds / target.workload.acceptance_length)
-    return Moved(noun, noun.bound_s, float(prompt.bound_s.sum()) * prefill.passes)
+    left = {"weights": each.shares["experts"] * experts + each.shares["weights"] * weights,
+            "kv_cache": each.shares["cache"] * cache}
+    freed = tuple({cause: int(sizes[stage]) for cause, sizes in left.items()} for stage in range(len(stages)))
+    return Moved(noun, noun.bound_s, float(prompt.bound_s.sum()) * prefill.passes, freed)
+
+
+def outside(candidate: Candidate, moved: Moved) -> Candidate:
+    """The candidate with what is moved: less on its devices, more time."""
+    kept = tuple({cause: size - freed.get(cause, 0) for cause, size in stage.items()}
+                 for stage, freed in zip(candidate.bytes_per_stage, moved.freed, strict=True))
+    return msgspec.structs.replace(
+        candidate, offload=moved.noun, bytes_per_stage=kept,
+        bytes_per_device=max(kept, key=lambda causes: sum(causes.values())),
+        decode_seconds=_longer(candidate.decode_seconds, moved.decode_s, candidate.tpot_s.value),
+        prefill_seconds=_longer(candidate.prefill_seconds, moved.prompt_s, candidate.ttft_s.value))
+
+
+def _longer(causes: dict[str, float], seconds: float, whole: float) -> dict[str, float]:
+    """Seconds by cause with those of moving, which were in the last of them where that makes the sum whole."""
+    made = causes | {MOVING: seconds}
+    rest = next((cause for cause in (DECODING, WAITING) if cause in made), None)
+    if rest:
+        made[rest] = max(0.0, made[rest] - max(0.0, sum(made.values()) - whole))
+    return dict(sorted(made.items(), key=lambda item: -item[1]))
 
 
 def _visited(model: ModelSpec, layout: Layout, step: Step) -> Value:

@@ -4,6 +4,7 @@ what else there is to know about the choice."""
 from __future__ import annotations
 
 import time
+from functools import partial
 
 import msgspec
 import numpy as np
@@ -15,16 +16,20 @@ from dayzero.progress import SILENT, Progress
 from dayzero.schema import Candidate, Layout, ModelSpec, OpGraph, Plan, Size, Target
 
 from .answers import position, rate_changes, smallest_cluster, trade_offs
+from .apart import apart
 from .candidate import Planner
-from .evaluate import Evaluated, evaluate
+from .evaluate import Evaluated, evaluate, serve
 from .explain import Counts, summed_up, told
 from .families import families
 from .limits import bounds, within
 from .notes import notes
 from .rank import limited, ranked
+from .relief import Moved, outside, relieved
 from .smallest import sizes
 from .space import Judged, every, judge
+from .steady import arriving, loaded, steady, taken
 from .training import plan_training
+from .variants import variants
 
 
 def plan(model: ModelSpec, target: Target, *, graph: OpGraph | None = None, top: int = 20,
@@ -40,16 +45,20 @@ def plan(model: ModelSpec, target: Target, *, graph: OpGraph | None = None, top:
     judged = search.judged(target, (*_asked(target, target.layouts), *_asked(target, explain)))
     rejected = tuple(judged.rejected())
     progress.update("evaluating layouts", 0, len(judged.layouts))
-    found = search.evaluated(target, judged.layouts.take(judged.legal))
+    left = steady(search.evaluated(target, judged.layouts.take(judged.legal)), target.workload)
+    found, moved = relieved(model, target, left.found, search.evaluated)
     order = ranked(found, target.limits)
     keeps = np.asarray(found.fits, dtype=bool) & within(target.limits, limited(found))
     made = Plan(
-        candidates=search.candidates(found, order, top, explain, keeps), rejected=rejected,
+        candidates=search.candidates(found, order, top, explain, keeps, moved), rejected=(*rejected, *left.rejected),
         evaluated=len(judged.layouts), seconds=0.0, workload=msgspec.to_builtins(target.workload),
-        notes=notes(model, target, search.planner.speeds, graph), families=families(rejected, list(judged.layouts)),
+        notes=notes(model, target, search.planner.speeds, graph),
+        families=(*left.families, *families(rejected, list(judged.layouts))),
         limits=bounds(target.limits, limited(found), list(found.layouts), np.asarray(found.fits, dtype=bool)),
         front=trade_offs(target, found, search.evaluated), sensitivity=rate_changes(target, found, search.evaluated),
         smallest=search.smallest() if smallest or not keeps.any() else (),
+        apart=apart(model, target, search.planner.speeds, partial(serve, model)) if not target.layouts else (),
+        variants=variants(model, target, lambda other: Search(other, target, graph).best()),
     )  # fmt: skip
     progress.update("evaluating layouts", len(judged.layouts), len(judged.layouts))
     return summed_up(msgspec.structs.replace(made, seconds=time.perf_counter() - started))
@@ -70,20 +79,36 @@ class Search:
 
     def evaluated(self, target: Target, some: Layouts) -> Evaluated:
         """Figures of legal layouts on a target, in their order."""
+        if not len(some):  # of none: those of one, of which nothing is taken
+            return taken(self.evaluated(target, Layouts.of([Layout()])), np.zeros(0, dtype=np.int64))
         return evaluate(self.model, target, some, graph=self.graph)
 
-    def candidates(self, found: Evaluated, order: Value, top: int, explain: tuple[Layout, ...], keeps: Value
-                   ) -> tuple[Candidate, ...]:
+    def candidates(self, found: Evaluated, order: Value, top: int, explain: tuple[Layout, ...], keeps: Value,
+                   moved: dict[int, Moved]) -> tuple[Candidate, ...]:
         """The first of them in full, and those that are asked for. Of layouts that differ only in how attention is
         shared within tp the first one counts: it stands for the others."""
         places = {int(row): place for place, row in enumerate(order, 1)}
         also = (position(found.layouts, layout) for layout in (*self.target.layouts, *explain))
         rows = dict.fromkeys([*map(int, first_of_each(found.layouts, order)[:top]),
                               *(row for row in also if row is not None)])
-        made = [self.planner.candidate(found, row, split_layers(self.model, int(found.layouts.pp[row])))
-                for row in rows]
+        made = [self.candidate(found, row, moved.get(row)) for row in rows]
         counts = Counts(len(found), int(np.sum(found.fits)), int(keeps.sum()))
         return told(made, [places[row] for row in rows], counts, self.target)
+
+    def candidate(self, found: Evaluated, row: int, moved: Moved | None) -> Candidate:
+        """One of them, with what arrivals make of it and what it keeps outside of its devices."""
+        there = loaded(self.target, found, row)
+        planner = self.planner if there is self.target else Planner(self.model, there, self.graph)
+        made = arriving(planner.candidate(found, row, split_layers(self.model, int(found.layouts.pp[row]))), found, row,
+                        self.target.workload)
+        return outside(made, moved) if moved else made
+
+    def best(self) -> Candidate | None:
+        """The first of the layouts; None: none fits."""
+        judged = self.judged(self.target)
+        found = steady(self.evaluated(self.target, judged.layouts.take(judged.legal)), self.target.workload).found
+        order = ranked(found, self.target.limits)
+        return self.candidate(found, int(order[0]), None) if len(order) and found.fits[order[0]] else None
 
     def smallest(self) -> tuple[Size, ...]:
         """The smallest clusters of such devices that work; of this machine, which is as large as it is, none."""
@@ -101,7 +126,8 @@ def within_budget(model: ModelSpec, target: Target) -> Layouts:
     """All layouts of the cluster that the engine has; with a budget of fewer devices those of all clusters within
     it."""
     world, most, facts = target.cluster.world_size, target.limits.devices, target.engine.facts
-    groups, shared = facts.attention_groups is True, facts.context_parallel is True
+    run = not target.cluster.device.measured  # there the reference runtime runs, which has neither
+    groups, shared = run and facts.attention_groups is True, run and facts.context_parallel is True
     if most is None or most >= world:
         return every(model, world, groups=groups, shared_caches=shared)
     return Layouts.joined(*(every(model, cluster.world_size, groups=groups, shared_caches=shared)

@@ -3,34 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from dayzero.data.precisions import precision
 from dayzero.placement.precision import in_precision
-from dayzero.schema import Estimate, Layout, ModelSpec, Target, Variant
+from dayzero.schema import Candidate, ModelSpec, Target, Variant
 
 
-class Best(NamedTuple):
-    """The best layout for a model, if any fits."""
-
-    layout: Layout
-    """The degrees."""
-    ttft_s: Estimate
-    """Time to the first token."""
-    tpot_s: Estimate
-    """Time for each further token."""
-    tokens_per_s: Estimate
-    """Output tokens a second of the whole cluster."""
-    max_sequences: int
-    """Sequences of full length that fit."""
-
-
-def variants(model: ModelSpec, target: Target, best: Callable[[ModelSpec], Best | None]) -> tuple[Variant, ...]:
+def variants(model: ModelSpec, target: Target, best: Callable[[ModelSpec], Candidate | None]) -> tuple[Variant, ...]:
     """One for each precision that the workload names, in its order."""
     return tuple(_variant(name, model, best) for name in target.workload.precisions)
 
 
-def _variant(name: str, model: ModelSpec, best: Callable[[ModelSpec], Best | None]) -> Variant:
+def _variant(name: str, model: ModelSpec, best: Callable[[ModelSpec], Candidate | None]) -> Variant:
     made = in_precision(model, precision(name))
     found = best(made)
     return Variant(

@@ -39,7 +39,7 @@ def test_a_small_device_keeps_weights_in_the_host_s_memory() -> None:
     found, kept, moved = search(dense(), there)
     assert list(found.fits) == [False, True, True]
     assert kept.fits.all() and list(moved) == [0]
-    outside = moved[0]
+    outside = moved[0].noun
     lacking = int(found.need_bytes[0]) - there.cluster.usable_bytes
     assert lacking <= outside.host_bytes <= lacking + 0.05 * 2 * 134_515_008
     assert outside.shares.keys() == {"weights"}
@@ -58,8 +58,8 @@ def test_of_experts_a_token_needs_few() -> None:
                    output_tokens=8)
     _, kept, moved = search(sparse(), there)
     assert moved and kept.fits[0]
-    assert moved[0].shares.keys() == {"experts"}
-    assert moved[0].needed_bytes == pytest.approx(moved[0].host_bytes / 16, rel=1e-6)
+    assert moved[0].noun.shares.keys() == {"experts"}
+    assert moved[0].noun.needed_bytes == pytest.approx(moved[0].noun.host_bytes / 16, rel=1e-6)
 
 
 def test_what_cannot_be_moved_does_not_fit() -> None:
