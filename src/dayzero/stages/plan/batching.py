@@ -3,7 +3,8 @@ that the workload puts on each of them, for `serving`.
 
 Stages of a pipeline work on different micro-batches and prompts at the same time: with as many sequences as stages a
 step takes max(all stages, micro-batches * slowest stage), a prompt of C chunks all stages and C - 1 times the slowest,
-and prompts follow one another at the pace of the slowest.
+and prompts follow one another at the pace of the slowest. Groups of ranks with attention of their own prefill side by
+side: a pass has prompts of all of them.
 """
 
 from __future__ import annotations
@@ -141,13 +142,13 @@ class Batching:
         alone = self.passing(step)
         prompts = np.clip(workload.max_batched_tokens // workload.computed_tokens, 1,
                           np.maximum(sequences_per_replica(workload, layouts), 1))
-        full = self.passing(prefill_step(self.target, prompts))
-        spread = np.maximum(layouts.ep // layouts.tp, 1)
+        inner, spread = layouts.tp // layouts.attention_degree, np.maximum(layouts.ep // layouts.tp, 1)
+        full = self.passing(prefill_step(self.target, prompts * inner))
         return Load(
             decode=self.answering(*self.decoding(room)),
             alone=alone.taking((alone.seconds + (step.passes - 1) * alone.slowest) / step.passes),
             together=full.taking(full.slowest), prompts=prompts, requests=requests, held=held,
-            groups=layouts.dp * layouts.tp // layouts.attention_degree,
+            groups=layouts.dp * inner,
             output=workload.output_tokens / workload.acceptance_length,
             narrow=self.narrow, wide=1.0 * (spread > WIDE), apart=0.0, unstated=0.0,
-            batch=held * spread / layouts.dp)
+            batch=held / groups, schedulers=groups)
