@@ -29,7 +29,8 @@ _LARGER = (1 << 26, 1 << 28)
 """Beside them in an accelerator's: 64 and 256 MiB."""
 _ITEM = 4
 """Bytes of a value."""
-_MOST_CALLS = 100
+_MOST_CALLS, _QUICK_CALLS, _QUICK = 200, 20, 1e-3
+"""Of one size in a round; at least, of calls that take less than so many seconds."""
 _PAIR = {"small": (1 << 10, 20), "large": (1 << 22, 4)}
 """Bytes, and round trips, of the messages between pairs."""
 Group = Any
@@ -104,7 +105,7 @@ def _measured(world: World, name: str, group: Group, sizes: tuple[int, ...], eac
     """One collective in all sizes, round after round."""
     bodies = [_body(world, name, group, size) for size in sizes]
     times: list[list[float]] = [[] for _ in sizes]
-    counts = [max(1, min(_MOST_CALLS, int(each / world.most(_timed(world, body, 2))))) for body in bodies]
+    counts = [_calls(world.most(_timed(world, body, 3)), each) for body in bodies]
     for _ in range(ROUNDS):
         for body, count, found in zip(bodies, counts, times, strict=True):
             found.append(world.most(_timed(world, body, count)))
@@ -114,9 +115,19 @@ def _measured(world: World, name: str, group: Group, sizes: tuple[int, ...], eac
                                       seconds=[seconds / trips for seconds in found])
 
 
+def _calls(seconds: float, each: float) -> int:
+    """How many calls that take so long fit into `each` seconds; of quick ones so many that single delays matter little.
+    """
+    least = _QUICK_CALLS if seconds < _QUICK else 1
+    return max(least, min(_MOST_CALLS, int(each / seconds)))
+
+
 def _timed(world: World, body: Callable[[], Any], count: int) -> float:
-    """Seconds of one call, of `count` after each other that all ranks start together."""
+    """Seconds of one call, of `count` after each other; one before brings the ranks together, which leave the barrier
+    at different moments."""
     world.meet()
+    body()
+    settle(world.memory)
     start = time.perf_counter()
     for _ in range(count):
         body()
