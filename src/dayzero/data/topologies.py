@@ -109,24 +109,31 @@ def topology(name: str, base: Path, library: Path | None = None) -> Topology:
 
 
 def matching(cluster: Cluster, library: Path | None = None) -> Topology | None:
-    """The measurement that describes a cluster: of the same device, devices in a node and, where it spans nodes, kind
-    of network; of several the one of most nodes, then the latest. None: there is none."""
-    network = cluster.network.name if cluster.network else ""
-    alike = [one for one in measured(library)
-             if one.device == cluster.device.name and one.devices_per_node == cluster.devices_per_node
+    """The measurement that describes a cluster: of the same device, nodes (see `_covers`) and, where it spans nodes,
+    kind of network; of several the one of the same nodes, then of most nodes, then the latest. None: there is none."""
+    network, node = cluster.network.name if cluster.network else "", cluster.devices_per_node
+    alike = [one for one in measured(library) if one.device == cluster.device.name and _covers(one, cluster)
              and (one.nodes == 1 or not one.network or one.network == network)]
-    return max(alike, key=lambda one: (min(one.nodes, cluster.nodes), one.date), default=None)
+    return max(alike, key=lambda one: (one.devices_per_node == node, min(one.nodes, cluster.nodes), one.date),
+               default=None)
+
+
+def _covers(found: Topology, cluster: Cluster) -> bool:
+    """Whether its nodes have as many devices, or the cluster is a part of one of them."""
+    node = cluster.devices_per_node
+    return found.devices_per_node == node or (cluster.nodes == 1 and found.devices_per_node > node)
 
 
 def applied(cluster: Cluster, found: Topology) -> Cluster:
     """The cluster with what a topology says of its links and hosts; what it does not say stays. Raises TargetError for
     a topology of other nodes."""
-    node = cluster.devices_per_node
-    if found.devices_per_node != node:
+    node, whole = cluster.devices_per_node, found.devices_per_node
+    if not _covers(found, cluster):
         raise TargetError(f"topology {found.name} is of nodes of {found.devices_per_node} devices, but "
                           f"devices_per_node = {node}", f'measure one with `dayzero probe`, or write "{NOMINAL}"')
-    inside = [_link(level, found, _stated(cluster, level.devices)) for level in found.levels if level.devices <= node]
-    between = [_link(level, found, cluster.network) for level in found.levels if level.devices > node]
+    inside = [_link(level, found, _stated(cluster, level.devices)) for level in found.levels if level.devices <= whole]
+    between = [_link(level, found, cluster.network) for level in found.levels
+               if level.devices > whole and cluster.nodes > 1]
     if between:
         between[-1] = msgspec.structs.replace(between[-1], devices=0)
     elif cluster.network:

@@ -12,6 +12,7 @@ from dayzero.data import device
 from dayzero.data import topologies as library
 from dayzero.errors import StoreError, TargetError
 from dayzero.schema import COLLECTIVES, Cluster, Link
+from dayzero.stages.plan.collectives import fabric
 
 IB = Link(name="infiniband", devices=0, bandwidth=50e9, latency=1e-5, source="")
 
@@ -90,6 +91,16 @@ def test_measured_links_take_the_place_of_nominal_ones() -> None:
     assert library.applied(cluster(), measured(nodes=1)).network is IB
     with pytest.raises(TargetError, match="of nodes of 4 devices, but devices_per_node = 8"):
         library.applied(cluster(), measured(node=4))
+
+
+def test_a_part_of_a_node_has_its_links(tmp_path: Path) -> None:
+    made = measured(nodes=1)
+    library.file_topology(made, tmp_path)
+    part = cluster(nodes=1, node=4, network=None)
+    assert library.matching(part, tmp_path) == made
+    assert [(level.domain, level.measured) for level in fabric(library.applied(part, made), "all_reduce").levels] == [
+        (4, True)]
+    assert library.matching(cluster(nodes=2, node=4), tmp_path) is None
 
 
 def test_what_a_source_published_leaves_the_rest() -> None:
