@@ -1,5 +1,5 @@
-"""Speed of the planner on one core: layouts and loads evaluated a second, the whole search for a trillion-parameter card
-on 256 devices in a cold process, and what each part of it takes.
+"""Speed of the planner on one core: layouts and loads a second, the whole search for a trillion-parameter card on 256
+devices in a cold process, and what each part of it takes.
 
     python benchmarks/bench_plan.py
 """

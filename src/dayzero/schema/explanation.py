@@ -78,7 +78,7 @@ class Change(Noun, frozen=True, kw_only=True):
     before: dict[str, float]
     """Figures of the first layout as it is: tpot_s, ttft_s and tokens_per_s, or step_s and tokens_per_s."""
     after: dict[str, float]
-    """The same with the changed rate."""
+    """The same with the changed rate; none where it does not keep up with the requests that arrive."""
     first: Layout
     """The layout that ranks first then."""
     lead: float
@@ -88,6 +88,8 @@ class Change(Noun, frozen=True, kw_only=True):
     @property
     def turns(self) -> str:
         """What becomes of the ranking."""
+        if not self.after:
+            return f"the first does not keep up; {self.first.text}" if self.lead else "none keeps up"
         if not self.lead:
             return "the same"
         return f"{self.first.text}, " + (f"{self.lead:.0%} ahead" if self.lead > 0 else "for a limit is broken")

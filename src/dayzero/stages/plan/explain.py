@@ -136,4 +136,4 @@ def figures_text(values: Mapping[str, float]) -> str:
 
 def shifted(change: Change) -> dict[str, float]:
     """By what share each figure of the first changes."""
-    return {name: change.after[name] / before - 1 for name, before in change.before.items()}
+    return {name: after / change.before[name] - 1 for name, after in change.after.items()}

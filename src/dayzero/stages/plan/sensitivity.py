@@ -78,10 +78,15 @@ def _first(figures: Figures, limits: Limits) -> tuple[int, float]:
     """(the row that ranks first, its lead on the first row): where any keep to the limits, one of these."""
     rates, keeps = figures["tokens_per_s"], within(limits, figures)
     first = int(np.argmax(np.where(keeps, rates, -np.inf) if keeps.any() else rates))
+    if not rates[0]:
+        return first, -1.0 if first else 0.0
     lead = float(rates[first] / rates[0] - 1)
     stays = keeps[0] or not keeps.any()
     return (0, 0.0) if stays and lead <= ALIKE else (first, lead)
 
 
 def _row(figures: Figures) -> dict[str, float]:
+    """Figures of the first layout; none where it does not keep up with what arrives."""
+    if not figures["tokens_per_s"][0]:
+        return {}
     return {name: float(column[0]) for name, column in figures.items() if name != "devices"}

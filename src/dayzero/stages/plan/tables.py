@@ -93,7 +93,7 @@ def _sensitivity_table(changes: Sequence[Change]) -> Table:
     table = _table("If rates were others", "rate", *(names[name] for name in shown), "then first", wide=("then first",))
     for change in changes:
         table.add_row(f"{change.resource} {change.factor - 1:+.0%}",
-                      *(f"{shifted(change)[name]:+.1%}" for name in shown),
+                      *(f"{shifted(change)[name]:+.1%}" if change.after else "-" for name in shown),
                       change.turns)
     return table
 

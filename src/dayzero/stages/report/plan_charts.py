@@ -171,7 +171,7 @@ def sensitivity_chart(changes: Sequence[Change]) -> Chart | None:
         return None
     figure = go.Figure()
     for index, factor in enumerate(sorted({change.factor for change in changes})):
-        those = [change for change in changes if change.factor == factor]
+        those = [change for change in changes if change.factor == factor and change.after]
         figure.add_bar(y=[change.resource for change in those], orientation="h", name=f"{factor - 1:+.0%}",
                        x=[100 * _share(change, "tokens_per_s") for change in those],
                        marker={"color": PALETTE[1 - index % 2]}, hovertemplate="%{y}: %{x:+.1f} %<extra></extra>")
@@ -183,7 +183,8 @@ def sensitivity_chart(changes: Sequence[Change]) -> Chart | None:
         "lower or higher.", "What the same prediction says of the first layout when one rate is changed; the table "
         "says too whether another layout is first then.", as_json(figure),
         ("rate", *(_FIGURES[name] for name in shown), "first then"),
-        tuple((f"{change.resource} {change.factor - 1:+.0%}", *(f"{_share(change, name):+.1%}" for name in shown),
+        tuple((f"{change.resource} {change.factor - 1:+.0%}",
+               *(f"{_share(change, name):+.1%}" if change.after else "-" for name in shown),
                change.turns) for change in changes))
 
 

@@ -67,6 +67,19 @@ def test_a_limit_that_is_broken_then() -> None:
     assert turned.turns == "dp=8, for a limit is broken"
 
 
+def test_requests_that_a_layout_does_not_keep_up_with() -> None:
+    """Memory below 0.9 TB/s: tp=8 gives nothing."""
+    def stable(on):
+        slow = on.cluster.device.memory_bandwidth < 0.9e12
+        return {"tokens_per_s": np.array([0.0 if slow else 10.0, 9.0]),
+                "tpot_s": np.array([np.inf if slow else 0.01, 0.02])}
+
+    found = {(one.resource, one.factor): one for one in sensitivity(target(8), LAYOUTS, stable)}
+    slow = found["memory bandwidth", 0.8]
+    assert slow.after == {} and slow.first == Layout(dp=8) and slow.turns == "the first does not keep up; dp=8"
+    assert found["memory bandwidth", 1.2].after == {"tokens_per_s": 10.0, "tpot_s": 0.01}
+
+
 def test_one_device_has_no_links_to_change():
     def alone(on):
         return {"tokens_per_s": np.array([on.cluster.device.memory_bandwidth])}
