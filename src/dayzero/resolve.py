@@ -108,10 +108,11 @@ def _check_workload(path: Path, workload: WorkloadRequest) -> None:
 
 
 def _engine(path: Path, request: TargetRequest) -> Engine:
-    """The engine. With tokens that are proposed it speculates, with the release's own layers unless it says otherwise.
+    """The engine. With tokens that are proposed it speculates, with the release's own layers unless the file says
+    otherwise: a profile tells what it does when nothing is asked for.
     """
     engine = resolve_engine(request.engine, path.parent)
-    if not request.workload or not request.workload.draft_tokens or engine.facts.speculative:
+    if not request.workload or not request.workload.draft_tokens or request.engine.speculative:
         return engine
     return msgspec.structs.replace(engine, facts=msgspec.structs.replace(engine.facts, speculative="mtp"),
                                    sources={**engine.sources, "speculative": "draft_tokens of the target file"})

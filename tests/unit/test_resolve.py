@@ -286,3 +286,10 @@ def test_uneven_experts(resolve) -> None:
     assert resolve(H200 + "[workload]\nexpert_imbalance = 1.5\n").workload.expert_imbalance == 1.5
     with pytest.raises(TargetError, match="below 1"):
         resolve(H200 + "[workload]\nexpert_imbalance = 0.5\n")
+
+
+def test_proposed_tokens_are_the_engine_s_own_layers_unless_it_says_otherwise(resolve) -> None:
+    drafts = "[workload]\ndraft_tokens = 1\nacceptance_length = 1.8\n"
+    assert resolve(H200 + '[engine]\nname = "vllm"\n').engine.facts.speculative == "none"
+    assert resolve(H200 + '[engine]\nname = "vllm"\n' + drafts).engine.facts.speculative == "mtp"
+    assert resolve(H200 + '[engine]\nname = "vllm"\nspeculative = "none"\n' + drafts).engine.facts.speculative == "none"

@@ -57,7 +57,7 @@ def apart(model: ModelSpec, target: Target, speeds: Speeds, serve: Serve) -> tup
         prompt=server.prompt[kept] + server.steps[0, kept] + MILLI * common.apart_request)
     decoders = Decoders(
         devices=devices, batches=server.batches, room=server.room[kept], receivers=ranks, groups=every,
-        answers=server.steps[:, kept] * common.apart_decode / target.workload.acceptance_length)
+        answers=server.steps[:, kept] / target.workload.acceptance_length)
     made = pairs(prefillers, decoders, _requests(model, target, world, link))
     return tuple(_shown(made, int(row), layouts_, target, speeds) for row in _best(made, target.limits))
 
@@ -111,7 +111,8 @@ def _shown(made: Pairs, row: int, some: Layouts, target: Target, speeds: Speeds)
     return Disaggregated(
         prefill=some[int(made.prefill[row])], decode=some[int(made.decode[row])],
         prefill_workers=int(made.prefill_workers[row]), decode_workers=int(made.decode_workers[row]),
-        devices=int(made.devices[row]), batch=float(made.batch[row]), ttft_s=estimate(ttft, "s", around.ttft),
+        devices=int(made.devices[row]), batch=float(made.batch[row] * groups(some)[made.decode[row]]),
+        ttft_s=estimate(ttft, "s", around.ttft),
         tpot_s=estimate(tpot, "s", around.tpot), transfer_s=float(made.transfer_s[row]), waits_for=waits,
         tokens_per_s=estimate(rate, "tokens/s", (1 / around.tpot[1], 1 / around.tpot[0])),
         within=(limits.ttft_s is None or ttft <= limits.ttft_s) and (limits.tpot_s is None or tpot <= limits.tpot_s))

@@ -54,6 +54,14 @@ def taken(found: Evaluated, rows: Value) -> Evaluated:
     return replace(found, **{field.name: column(getattr(found, field.name)) for field in fields(found)})
 
 
+def by_latency(found: Evaluated, workload: Workload) -> Evaluated:
+    """For ranking: where all layouts answer what arrives, those come first that answer a request sooner."""
+    if not found.arrivals:
+        return found
+    sooner = 1 / (found.ttft_s + (workload.output_tokens - 1) * found.tpot_s)
+    return replace(found, tokens_per_s=sooner)
+
+
 def loaded(target: Target, found: Evaluated, row: int) -> Target:
     """The target with as many sequences as a layout decodes at a time."""
     if not found.arrivals or not found.arrivals["stable"][row]:

@@ -164,3 +164,10 @@ def test_workers_apart_keep_to_limits_where_any_do() -> None:
     assert bounded[0].within
     few = plan(sparse(), msgspec.structs.replace(there, limits=Limits(devices=4))).apart
     assert few and all(one.devices <= 4 for one in few)
+
+
+def test_of_layouts_that_keep_up_the_first_answers_soonest() -> None:
+    made = plan(dense(), target(4, arrival_rate=1.0))
+    whole = [one.ttft_s.value + 255 * one.tpot_s.value for one in made.candidates if one.fits]
+    assert len(whole) > 3
+    assert all(after >= before * 0.99 for before, after in pairwise(whole))  # alike to three digits
