@@ -15,7 +15,7 @@ HISTORY_ITEM = 2
 
 
 def cache_bytes_per_token(attention: Attention, bytes_per_value: int = 2) -> int:
-    """Bytes that one layer caches for one token, all KV heads together.
+    """Bytes that one layer caches for one token, all KV heads together, for all the times that it mixes tokens.
 
     full, sliding, sparse: one key and one value for each KV head. latent: the compressed key/value and the shared
     positional key, or the share of a token in what several have in common (rounded up). linear: 0, its state does not
@@ -28,8 +28,9 @@ def cache_bytes_per_token(attention: Attention, bytes_per_value: int = 2) -> int
         if attention.kv_rank is None:
             raise ReleaseError("a latent attention states no rank of its cached key/value",
                                "state kv_rank on the card, or complete the release's config")
-        return -(-(attention.kv_rank + (attention.rope_dim or 0)) * bytes_per_value // attention.merged)
-    return attention.kv_heads * (attention.head_dim + attention.v_head_dim) * bytes_per_value
+        entry = (attention.kv_rank + (attention.rope_dim or 0)) * bytes_per_value
+        return attention.times * -(-entry // attention.merged)
+    return attention.times * attention.kv_heads * (attention.head_dim + attention.v_head_dim) * bytes_per_value
 
 
 def recurrent_state_bytes(attention: Attention) -> int:

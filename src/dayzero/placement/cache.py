@@ -57,7 +57,7 @@ def entry_bytes(attention: Attention, layout: Layout, rules: Allocation, model: 
         if not rules.latent_cache:
             return ceil(attention.heads / layout.attention_degree) * 2 * rules.materialized_head * item
         entry = rules.entry_bytes.get(dtype)
-        return ceil(entry / attention.merged) if entry else cache_bytes_per_token(attention, item)
+        return attention.times * ceil(entry / attention.merged) if entry else cache_bytes_per_token(attention, item)
     whole = cache_bytes_per_token(attention, item)
     degree = max(1, layout.attention_degree // layout.cp)
     return whole // attention.kv_heads * ceil(attention.kv_heads / degree) if whole else 0

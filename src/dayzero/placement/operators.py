@@ -56,7 +56,7 @@ def product(family: WeightFamily, model: ModelSpec) -> Product:
 
 def mixing(attention: Attention, sequences: Value, tokens: float, context: Value, item: float,
            absorbed: bool | None = None) -> Operator:
-    """How a layer of that kind mixes tokens, all its heads. `absorbed`: how latent attention is computed, see its
+    """How a layer of that kind mixes tokens once, all its heads. `absorbed`: how latent attention is computed, see its
     operator; other arguments as in the axes."""
     if attention.kind == "linear":
         return Operator("linear_attention", "", linear_axes(attention, sequences, tokens, item))

@@ -32,6 +32,8 @@ class Attention(Noun, frozen=True, kw_only=True):
     """Width of the shared positional key that is cached beside `kv_rank` (latent attention)."""
     conv_kernel: int | None = None
     """Taps of the short convolution in front of a linear attention."""
+    times: int = 1
+    """How often a layer does it, each time with weights and a cache of its own."""
     merged: int = 1
     """Tokens that share one entry of a cache that is compressed along the sequence."""
     near: int | None = None

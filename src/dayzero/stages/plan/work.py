@@ -162,7 +162,7 @@ def cache_work(model: ModelSpec, layout: Layout | Layouts, stage: Stage, step: S
         attention = model.attentions[name]
         parts = ((mixing(_local(attention, layout, decodes), sequences, step.tokens, context, item, absorbed), 1.0),
                  choosing(model, name, sequences, step.tokens, context))
-        times = layers * step.passes
+        times = layers * step.passes * attention.times
         work.append(Work(kind=CACHE, group=_GROUPS.get(attention.kind, "cache"), scheme=model.dtype,
                          flops=times * sum(share * OPERATORS.get(part.op).flops(part.axes) for part, share in parts),
                          bytes=times * sum(share * OPERATORS.get(part.op).bytes(part.axes) for part, share in parts)))

@@ -17,7 +17,8 @@ OPTIONAL = ("q_rank", "kv_rank", "nope_dim", "rope_dim", "window", "chunk", "ful
             "experts_last", "mtp_layers", "index_heads", "index_head_dim", "index_top_k", "output_groups",
             "output_rank", "streams", "state_size", "state_groups", "state_expand")
 FLAGS = ("attention_bias", "qkv_bias", "mlp_bias", "expert_bias", "router_bias", "ungated", "sinks", "sandwich_norms",
-         "shared_gate", "output_gate", "qk_norm", "full_rank_gate", "latent_gate", "use_window")
+         "shared_gate", "output_gate", "qk_norm", "full_rank_gate", "latent_gate", "doubled",
+         "use_window")
 
 
 def language_facts(config: Config, embedding: tuple[int, ...] = ()) -> Facts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -24,6 +25,7 @@ from .rope import ropes
 from .towers import add_towers, stated_towers
 
 PLAIN = ("bf16", "f16", "f32", "f64")
+_NUMBER = re.compile(r"\.\d+(?=\.)")
 
 
 def model_spec(name: str, config: object, tensors: TensorTable, *, config_name: str = "config.json",
@@ -53,6 +55,8 @@ def model_spec(name: str, config: object, tensors: TensorTable, *, config_name: 
                   for name in dict.fromkeys(mixed)}  # fmt: skip
     feed_forwards = {kind: feed_forward(kind, facts, Seen(headers, _layers_of(kind, feeding)), stated)
                      for kind in dict.fromkeys(feeding)}  # fmt: skip
+    attentions = {name: msgspec.structs.replace(kind, times=_times(parts, _layers_of(name, mixed)))
+                  for name, kind in attentions.items()}  # fmt: skip
     families = tuple(part.family for part in parts)
     used = [part for part in parts if not is_unused(part.family)]
     return ModelSpec(
@@ -70,6 +74,15 @@ def model_spec(name: str, config: object, tensors: TensorTable, *, config_name: 
         quantization=dict(quantised) if quantised is not None else None, provenance=provenance, sources=stated.sources,
         unknowns=(*_unknowns(stated, parts), *problems), not_finite=tuple(not_finite(stated.raw)),
     )  # fmt: skip
+
+
+def _times(parts: Iterable[Part], layers: frozenset[int]) -> int:
+    """How often the first of these layers mixes tokens: with so many output projections whose names differ by a number.
+    """
+    first = min(layers, default=-1)
+    found = {part.role.stem for part in parts if part.is_weight and part.family.role == "attention.o"
+             and not part.role.scope and first in part.family.layers}  # fmt: skip
+    return max(Counter(_NUMBER.sub("", stem) for stem in found).values(), default=1)
 
 
 def _rotated(attentions: Mapping[str, Attention]) -> list[str]:

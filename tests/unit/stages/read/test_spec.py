@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from dayzero.ops import cache_bytes_per_token
 from dayzero.schema import Column, ModelSpec, TensorGroup, TensorTable, from_json, to_json
 from dayzero.stages.read.spec import model_spec
 
@@ -315,3 +316,27 @@ def test_stacked_experts_are_known_by_their_shape_where_their_name_says_nothing(
     assert model.parameters_active["no_embedding"] == 882_874_368
     stacked = next(family for family in model.families if "input_linear" in family.pattern)
     assert (stacked.role, stacked.experts, stacked.split) == ("experts.gate_up", 40, "experts")
+
+
+def test_a_layer_that_mixes_tokens_twice_has_two_caches() -> None:
+    # LongCat-Flash: 560 B parameters and about 27 B active, its technical report says (arXiv:2509.01322); two latent
+    # caches of 576 values in each of 28 layers (transformers, models/longcat_flash)
+    config = {"model_type": "longcat_flash", "hidden_size": 6144, "num_layers": 28, "num_attention_heads": 64,
+              "ffn_hidden_size": 12288, "expert_ffn_hidden_size": 2048, "q_lora_rank": 1536, "kv_lora_rank": 512,
+              "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "n_routed_experts": 512,
+              "zero_expert_num": 256, "moe_topk": 12, "vocab_size": 131072}  # fmt: skip
+    model = model_spec("longcat", config, table([]))
+    assert model.parameters == pytest.approx(560e9, rel=0.005)
+    assert model.parameters_active["no_embedding"] == pytest.approx(27e9, rel=0.01)
+    assert {kind.times for kind in model.attentions.values()} == {2}
+    assert sum(cache_bytes_per_token(model.attentions[layer.attention]) for layer in model.layers) == 28 * 2 * 576 * 2
+
+
+def test_the_files_show_how_often_a_layer_mixes_tokens() -> None:
+    layers = [0, 1, 2]
+    twice = [(f"model.layers.{{L}}.self_attn.{part}.{name}.weight", (64, 64), "BF16", layers, 0)
+             for part in (0, 1) for name in ("q_proj", "k_proj", "v_proj", "o_proj")]
+    beside = [*twice[:4], ("model.layers.{L}.mamba.out_proj.weight", (64, 64), "BF16", layers, 0)]
+    config = {**CONFIG, "num_hidden_layers": 3}
+    assert model_spec("some", config, table(twice)).attentions["full"].times == 2
+    assert {kind.times for kind in model_spec("some", config, table(beside)).attentions.values()} == {1}
