@@ -38,6 +38,8 @@ Input = Annotated[int | None, typer.Option("--input-tokens", min=1, help="Likewi
 Output = Annotated[int | None, typer.Option("--output-tokens", min=1, help="Likewise: tokens of an answer.")]
 Arrivals = Annotated[float | None, typer.Option(
     "--arrival-rate", help="Likewise: requests that arrive in a second, instead of a constant number.")]
+Precisions = Annotated[list[str] | None, typer.Option(
+    "--precision", help="The best layout for weights in this precision too, like fp8; may be repeated.")]
 Ttft = Annotated[str | None, typer.Option("--ttft", help="Most time to the first token, like 2s or 500ms.")]
 Tpot = Annotated[str | None, typer.Option("--tpot", help="Most time for each further token, like 15ms.")]
 Budget = Annotated[int | None, typer.Option("--budget", min=1, help="Most devices that may be taken.")]
@@ -57,7 +59,8 @@ def plan(
     explain: Explain = None, pareto: Pareto = False, smallest: Smallest = False, layout: Layouts = None,
     device: Device = None, devices: Devices = None, nodes: Nodes = None, budget: Budget = None,
     concurrency: Concurrency = None, input_tokens: Input = None, output_tokens: Output = None,
-    arrival_rate: Arrivals = None, ttft: Ttft = None, tpot: Tpot = None, force: Force = False, as_json: AsJson = False,
+    arrival_rate: Arrivals = None, precision: Precisions = None, ttft: Ttft = None, tpot: Tpot = None,
+    force: Force = False, as_json: AsJson = False,
 ) -> None:
     """Which layouts are legal, which fit, and how fast each should be; what if the target were another one."""
     from dayzero.schema import Plan
@@ -70,7 +73,7 @@ def plan(
     changes = _stated({
         "cluster.device": device, "cluster.devices_per_node": devices, "cluster.nodes": nodes, "limits.devices": budget,
         "workload.concurrency": concurrency, "workload.input_tokens": input_tokens,
-        "workload.output_tokens": output_tokens, "workload.arrival_rate": arrival_rate,
+        "workload.output_tokens": output_tokens, "workload.arrival_rate": arrival_rate, "workload.precisions": precision,
         "limits.ttft_s": seconds_of("--ttft", ttft), "limits.tpot_s": seconds_of("--tpot", tpot),
         "layout": _tables(layouts_of(layout))})
     file = what_if(target, changes, runs)
