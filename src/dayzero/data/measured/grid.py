@@ -22,7 +22,7 @@ NOISE = 0.02
 """Standard deviation of the log of a repeated measurement."""
 HALF = 0.5
 """Share of the error of a left-out point, whose neighbours lie twice as far apart, in the middle of a cell."""
-DOUBLING = 0.12
+DOUBLING = 0.2
 """Standard deviation of the log for each doubling between what is asked for and the nearest point."""
 STEEPEST = 2.0
 """Largest power of a length that time is filled in with: attention over all pairs."""

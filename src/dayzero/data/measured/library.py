@@ -77,6 +77,10 @@ class Library:
         """Names of tables that no row of the mapping reads."""
         return self.source.unmapped if self.source else ()
 
+    def owns(self, operator: str) -> bool:
+        """Whether a user's own table times the operator."""
+        return any(one.about.operator == operator for one in self.own)
+
     def knows(self, device: str) -> bool:
         """Whether anything was measured on a device."""
         system = mapping().devices.get(device)

@@ -28,8 +28,7 @@ from .calls import CLASSES, Call, calls, spread_out, work
 from .speeds import Shares
 from .stage import Stage
 from .terms import Terms
-from .timing import MICRO, class_seconds, pass_seconds
-from .traffic import Sending, expert_parallel, tensor_parallel
+from .timing import MICRO, class_seconds
 from .work import Step
 
 SOURCES = ("measured", "interpolated", "extrapolated", "roofline")
@@ -43,10 +42,11 @@ PLAIN = ("attention", "latent_attention")
 """Operators whose tables of prompts have no cache before them."""
 FIELDS = {"linear": ("linear_rate", "linear_bytes", "operators"), "cache": ("cache_rate", "cache_bytes"),
           "expert": ("expert_rate", "expert_bytes", "expert_layers"), "latent": ("latent_rate", "latent_bytes"),
-          "state": ("state_rate", "state_bytes")}
+          "state": ("state_rate", "state_bytes"),
+          "collective": ("sent", "reduces", "reduce_steps", "exchanges", "far")}
 """Class of operators -> what a pass counts of it."""
-CALLED = ("operators", "expert_layers")
-"""Of them what a prefill pass takes for the host, which no table has."""
+WEIGHT = 0.5
+"""Power of the factor by tables of other versions than the engine's own: the fit and they count alike."""
 Array = np.ndarray[Any, Any]
 
 
@@ -184,50 +184,36 @@ def told(timed: Iterable[Timed]) -> dict[str, Array]:
 
 @dataclass(frozen=True)
 class Operators:
-    """Puts the times of tables in the place of those by fitted shares, class by class, where tables have them."""
+    """Lets tables shape the times by fitted shares, class by class: what a class takes is multiplied with (seconds by
+    tables / seconds by the roofline and calls that describe tables in general) ^ weight. So the level stays that of
+    measured serving, which no table has, and kernels that are better or worse than most at a shape are seen."""
 
     timer: Timer
     """Of the device under the engine."""
-    shares: Shares
-    """What the pass is timed with."""
     classes: tuple[str, ...]
-    """Classes that are replaced."""
+    """Classes that take part."""
 
-    def corrected(self, made: Terms, model: ModelSpec, layout: Layout | Layouts, held: Stage, step: Step,
-                  narrow: float) -> Terms:
-        """The terms of a pass, changed so that the classes take as long as tables say."""
-        timed = self.timer.times(call for call in calls(model, layout, self.timer.target, held, step)
-                                 if call.kind in self.classes)
-        prefill = step.phase == "prefill"
+    def corrected(self, made: Terms, model: ModelSpec, layout: Layout | Layouts, held: Stage, step: Step) -> Terms:
+        """The terms of a pass, with factors on those of the classes."""
+        asked = [call for call in calls(model, layout, self.timer.target, held, step) if call.kind in self.classes]
+        timed = self.timer.times(asked)
         for kind, names in FIELDS.items():
             own = [one for one in timed if one.call.kind == kind]
             if own and _whole(model, kind, own):
-                names = tuple(name for name in names if not (prefill and name in CALLED))
-                counted = self._seconds(_only(made, names), prefill, narrow)
-                factor = _summed(own) / np.where(counted > 0, counted, 1.0)
+                factor = self._factor(own)
                 made = replace(made, **{name: getattr(made, name) * factor for name in names})
-        if "collective" in self.classes:
-            counted = self._seconds(self._sent(model, layout, held, step), prefill, narrow)
-            own = [one for one in timed if one.call.kind == "collective"]
+        return made
+
+    def _factor(self, own: list[Timed]) -> Value:
+        by_tables = sum(one.seconds * one.call.times for one in own)
+        by_roofline = sum(self.timer.rough(one.call, one.call.axes) * one.call.times for one in own)
+        known: Value = by_roofline > 0
+        if own[0].call.kind == "collective":  # nodes, and what joins them, are not in tables
             inside = [(one.source < EXTRAPOLATED) | (np.asarray(one.call.times) == 0) for one in own]
-            known = np.all(np.broadcast_arrays(*inside), axis=0) if own else np.array(False)
-            made = replace(made, latency=made.latency + np.where(known, _summed(own) - counted, 0.0))
-        return made
-
-    def _sent(self, model: ModelSpec, layout: Layout | Layouts, held: Stage, step: Step) -> Terms:
-        """What the collectives that tables have are counted as."""
-        made, sending = Terms(), Sending(model, layout, self.timer.target.cluster, counted=True)
-        made.send(tensor_parallel(sending, held, step))
-        if np.any(layout.ep > layout.tp):
-            for sent in expert_parallel(sending, held, step):
-                made.send(sent)
-        return made
-
-    def _seconds(self, made: Terms, prefill: bool, narrow: float) -> Value:
-        """Seconds without what the engine makes of a prefill pass: tables replace what it is a factor on."""
-        shares = self.shares
-        whole = pass_seconds(made, shares.generation, shares.engine, shares.common, prefill=prefill, narrow=narrow)
-        return whole / (shares.engine.prefill_factor if prefill else 1.0)
+            known = known & np.all(np.broadcast_arrays(*inside), axis=0)
+        mine = self.timer.library is not None and any(self.timer.library.owns(one.call.operator) for one in own)
+        ratio = by_tables / np.where(by_roofline > 0, by_roofline, 1.0)
+        return np.where(known, ratio, 1.0) ** (1.0 if mine else WEIGHT)
 
 
 def _whole(model: ModelSpec, kind: str, timed: list[Timed]) -> bool:
@@ -236,19 +222,12 @@ def _whole(model: ModelSpec, kind: str, timed: list[Timed]) -> bool:
     return names <= {one.call.name for one in timed}
 
 
-def _summed(timed: list[Timed]) -> Value:
-    return sum(one.seconds * one.call.times for one in timed)
-
-
-def _only(made: Terms, names: tuple[str, ...]) -> Terms:
-    """A pass of nothing else; what does not add up stays."""
-    return replace(Terms(rows=made.rows, expert_rows=made.expert_rows, whole_experts=made.whole_experts),
-                   **{name: getattr(made, name) for name in names})
-
-
 def operators(target: Target, shares: Shares) -> Operators | None:
-    """What replaces shares on a target; None: nothing does."""
+    """What shapes the times on a target; None: nothing does. A user's own tables take part whatever their class."""
     if shares.tables is None:
         return None
+    own = {"experts": "expert", "linear": "linear", "attention": "cache", "latent_attention": "latent",
+           "linear_attention": "state"}
+    mine = [own.get(one.about.operator, "collective") for one in shares.tables.own]
     timer = Timer(shares.tables, target, target.engine.name, shares.generation, shares.common)
-    return Operators(timer, shares, tuple(mapping().used))
+    return Operators(timer, tuple(dict.fromkeys([*mapping().used, *mine])))
