@@ -73,7 +73,8 @@ def plan(
     changes = _stated({
         "cluster.device": device, "cluster.devices_per_node": devices, "cluster.nodes": nodes, "limits.devices": budget,
         "workload.concurrency": concurrency, "workload.input_tokens": input_tokens,
-        "workload.output_tokens": output_tokens, "workload.arrival_rate": arrival_rate, "workload.precisions": precision,
+        "workload.output_tokens": output_tokens, "workload.arrival_rate": arrival_rate,
+        "workload.precisions": precision,
         "limits.ttft_s": seconds_of("--ttft", ttft), "limits.tpot_s": seconds_of("--tpot", tpot),
         "layout": _tables(layouts_of(layout))})
     file = what_if(target, changes, runs)

@@ -36,7 +36,7 @@ def _candidate_table(candidates: Sequence[Candidate]) -> Table:
         per_second = one.tokens_per_s
         figures = [format_seconds(one.ttft_s.value), format_seconds(one.tpot_s.value),
                    f"{rate(per_second.value)} ({rate(per_second.low)}-{rate(per_second.high)})",
-                   one.limits[0].removeprefix("decode: ").split(",")[0]]
+                   one.limits[0].removeprefix("decode: ").partition(" %")[0] + " %"]
         table.add_row(one.layout.text, "no" if not one.fits else "yes" if one.within else "beyond limits",
                       format_bytes(one.need_bytes), *(figures if one.fits else ["-"] * len(figures)),
                       style="" if one.fits and one.within else "dim")
