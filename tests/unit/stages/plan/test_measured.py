@@ -1,0 +1,191 @@
+"""Operators with their shapes, and the order of sources: a table's point, between, beyond, the roofline."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.plan_models import dense, sparse, target
+
+from dayzero.data.efficiency import efficiency
+from dayzero.data.measured import Library
+from dayzero.data.measured.own import own_table
+from dayzero.placement.many import Layouts
+from dayzero.schema import Layout, ModelSpec
+from dayzero.stages.plan.calls import Call, calls
+from dayzero.stages.plan.measured import (
+    EXTRAPOLATED,
+    INTERPOLATED,
+    MEASURED,
+    ROOFLINE,
+    SOURCES,
+    Operators,
+    Timed,
+    Timer,
+    told,
+)
+from dayzero.stages.plan.stage import stage
+from dayzero.stages.plan.terms import terms
+from dayzero.stages.plan.work import Step, stage_work
+
+DECODE = Step(phase="decode", sequences=16, tokens=1, context=1024)
+PREFILL = Step(phase="prefill", sequences=1, tokens=2048, context=0)
+PRODUCTS = """
+operator = "linear"
+device = "round"
+source = "made up"
+keys = {{ scheme = "bf16" }}
+shape = ["outer", "inner"]
+grid = ["tokens"]
+rising = ["tokens"]
+[rows]
+tokens = [8, 16, 64]
+outer = [{outer}, {outer}, {outer}]
+inner = [{inner}, {inner}, {inner}]
+seconds = [1e-3, 2e-3, 8e-3]
+"""
+
+
+def made_calls(model: ModelSpec, layout: Layout | Layouts, step: Step = DECODE, devices: int = 8) -> list[Call]:
+    """The calls of all layers."""
+    return list(calls(model, layout, target(devices), stage(model, range(len(model.layers))), step))
+
+
+def timer(found: Library | None = None) -> Timer:
+    """On the round device."""
+    known = efficiency()
+    return Timer(found, target(8), "any", known.generation("sm_90")[0], known.common)
+
+
+def one(timed: list[Timed], name: str) -> Timed:
+    """The call of that name."""
+    return next(each for each in timed if each.call.name == name)
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Library:
+    """A user's table of products of the widths of `dense`'s output projection: 576 x 576."""
+    path = tmp_path / "mine.toml"
+    path.write_text(PRODUCTS.format(outer=576, inner=576))
+    return Library(None, (own_table(path),))
+
+
+def test_products_with_one_input_are_one_and_ranks_have_their_part() -> None:
+    found = {call.name: call for call in made_calls(dense(), Layout(tp=1))}
+    together = found["attention.q+attention.k+attention.v"]
+    assert together.axes == {"tokens": 16, "outer": (9 + 3 + 3) * 64, "inner": 576} and together.times == 30
+    assert found["mlp.gate+mlp.up"].axes["outer"] == 2 * 1536
+    assert found["embedding"].times == 1 and found["embedding"].axes["outer"] == 49152  # the tied head, once
+    split = {call.name: call for call in made_calls(dense(), Layout(tp=3))}
+    assert split["attention.q+attention.k+attention.v"].axes["outer"] == (3 + 1 + 1) * 64
+    assert split["attention.o"].axes == {"tokens": 16, "outer": 576, "inner": 192}
+    assert split["a"].axes["heads"] == 3 and split["a"].axes["kv_heads"] == 1
+
+
+def test_experts_are_asked_for_as_tables_have_them() -> None:
+    found = {call.name: call for call in made_calls(sparse(), Layout(tp=2, dp=4, ep=8))}
+    assert found["experts"].axes == {"tokens": 64.0, "hidden": 1024, "width": 512, "top_k": 4.0, "experts": 64,
+                                     "expert_tp": 1, "ep": 8}  # the tokens of the four replicas
+    assert found["dispatch"].axes["tokens"] == 8.0 and found["dispatch"].times == 8
+    assert found["all-reduce"].axes == {"ranks": 2, "bytes": 16 * 1024 * 2} and found["all-reduce"].times == 16
+
+
+@pytest.mark.parametrize("step", [DECODE, PREFILL])
+@pytest.mark.parametrize("layout", [Layout(), Layout(tp=2), Layout(tp=4, dp=2, ep=8), Layout(tp=4, attention_tp=2)])
+@pytest.mark.parametrize("model", [dense(), sparse()], ids=["dense", "sparse"])
+def test_calls_have_the_flops_of_the_counted_work(model: ModelSpec, layout: Layout, step: Step) -> None:
+    from dayzero.stages.plan.calls import work
+
+    held = stage(model, range(len(model.layers)))
+    counted: dict[str, float] = {}
+    for item in stage_work(model, layout, target(8), held, step):
+        counted[item.group] = counted.get(item.group, 0.0) + float(item.flops)
+    found: dict[str, float] = {}
+    for call in made_calls(model, layout, step):
+        found[call.kind] = found.get(call.kind, 0.0) + float(work(call, call.axes)[0] * call.times)
+    for kind in ("linear", "expert", "cache"):
+        if kind in counted:
+            assert found[kind] == pytest.approx(counted[kind], rel=0.03), kind
+
+
+def test_the_order_of_sources(tables: Library) -> None:
+    timed = timer(tables).times(made_calls(dense(), Layout()))
+    point = one(timed, "attention.o")
+    assert point.seconds == pytest.approx([2e-3]) and point.source == [MEASURED] and point.tables == ("made up",)
+    between = one(timer(tables).times(made_calls(dense(), Layout(), Step(
+        phase="decode", sequences=32, tokens=1, context=0))), "attention.o")
+    assert between.seconds == pytest.approx([4e-3]) and between.source == [INTERPOLATED]
+    wider = one(timed, "mlp.down")  # 576 x 1536
+    bare = timer().times(made_calls(dense(), Layout()))
+    ratio = one(bare, "mlp.down").seconds / one(bare, "attention.o").seconds
+    assert wider.seconds == pytest.approx(2e-3 * ratio) and wider.source == [EXTRAPOLATED]
+    attention = one(timed, "a")
+    assert attention.source == [ROOFLINE] and attention.seconds == one(bare, "a").seconds
+    assert [SOURCES[i] for i in (MEASURED, ROOFLINE)] == ["measured", "roofline"]
+
+
+def test_less_is_known_further_away(tables: Library) -> None:
+    timed = timer(tables).times(made_calls(dense(), Layout()))
+    width = {name: float(np.log(one(timed, name).high / one(timed, name).low)[0])
+             for name in ("attention.o", "mlp.down", "a")}
+    assert 0 < width["attention.o"] < width["mlp.down"] < width["a"]
+    assert all((each.low <= each.seconds).all() and (each.seconds <= each.high).all() for each in timed)
+
+
+def test_what_is_far_from_every_point_is_the_rooflines(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(PRODUCTS.format(outer=8, inner=8))
+    timed = timer(Library(None, (own_table(path),))).times(made_calls(dense(), Layout()))
+    assert all((each.source == ROOFLINE).all() for each in timed)
+
+
+def test_nothing_is_faster_than_the_device_states(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(PRODUCTS.format(outer=576, inner=1000).replace("1e-3, 2e-3, 8e-3", "1e-9, 2e-9, 8e-9"))
+    timed = one(timer(Library(None, (own_table(path),))).times(made_calls(dense(), Layout())), "attention.o")
+    assert timed.source == [EXTRAPOLATED]
+    assert timed.seconds[0] >= 2 * 576 * 576 / 1e12  # its weights at 1 TB/s
+
+
+def test_many_layouts_are_what_each_is_alone(tables: Library) -> None:
+    some = [Layout(tp=1), Layout(tp=3), Layout(tp=1, dp=4)]
+    model, held = dense(), stage(dense(), range(30))
+    together = timer(tables).times(calls(model, Layouts.of(some), target(8), held, DECODE))
+    for i, layout in enumerate(some):
+        alone = {each.call.name: each for each in timer(tables).times(made_calls(model, layout))}
+        for each in together:
+            if each.call.name in alone:
+                assert each.seconds[i % len(each.seconds)] == pytest.approx(float(alone[each.call.name].seconds[0]))
+
+
+def test_the_share_of_each_source(tables: Library) -> None:
+    shares = told(timer(tables).times(made_calls(dense(), Layout())))
+    assert sum(float(np.max(share)) for share in shares.values()) == pytest.approx(1)
+    assert shares["measured"] > 0.01
+
+
+def test_tables_shape_a_pass(tables: Library) -> None:
+    model, layout, held = dense(), Layout(), stage(dense(), range(30))
+    plain = terms(model, layout, target(1), DECODE, efficiency().common)
+    changed = Operators(timer(tables), ("linear",)).corrected(plain, model, layout, held, DECODE)
+    mine = sum(each.seconds * each.call.times for each in timer(tables).times(made_calls(model, layout))
+               if each.call.kind == "linear")
+    bare = sum(each.seconds * each.call.times for each in timer().times(made_calls(model, layout))
+               if each.call.kind == "linear")
+    assert changed.linear_bytes == pytest.approx(plain.linear_bytes * mine / bare)  # a user's own: in full
+    assert changed.operators == pytest.approx(plain.operators * mine / bare)
+    assert changed.cache_bytes == plain.cache_bytes
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.floats(1, 4096), st.floats(1, 4096))
+def test_more_sequences_are_never_faster(first: float, second: float) -> None:
+    low, high = sorted((first, second))
+    for step in (DECODE, PREFILL):
+        few, many = (timer().times(made_calls(sparse(), Layout(tp=2), Step(
+            phase=step.phase, sequences=count, tokens=step.tokens, context=step.context))) for count in (low, high))
+        for less, more in zip(few, many, strict=True):
+            assert (less.seconds <= more.seconds * (1 + 1e-9)).all(), less.call.name
