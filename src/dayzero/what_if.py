@@ -54,6 +54,9 @@ def _absolute(content: dict[str, Any], folder: Path) -> None:
         name = content.get(table, {}).get(key) if isinstance(content.get(table), dict) else None
         if isinstance(name, str) and name.endswith(".toml"):
             content[table][key] = str((folder / name).resolve())
+    operators = content.get("operators")
+    if isinstance(operators, dict) and isinstance(operators.get("tables"), list):
+        operators["tables"] = [str((folder / str(name)).resolve()) for name in operators["tables"]]
 
 
 def _name(path: Path | None, changes: Mapping[str, Any]) -> str:

@@ -64,6 +64,15 @@ def test_an_engine_of_its_own_is_still_found(plain: Path, tmp_path: Path) -> Non
     assert resolve_target(what_if(plain, {"cluster.nodes": 4}, tmp_path / "runs")).engine == before
 
 
+def test_own_tables_are_still_found(tmp_path: Path) -> None:
+    path = tmp_path / "mine" / "plain.toml"
+    path.parent.mkdir()
+    path.write_text(PLAIN + '[operators]\ntables = ["products.toml"]\n')
+    made = resolve_target(what_if(path, {"operators.times": "measured"}, tmp_path / "runs"))
+    assert made.operators.times == "measured"
+    assert made.operators.tables == (str(tmp_path / "mine" / "products.toml"),)
+
+
 @pytest.mark.parametrize("changes", [{"cluster.device": "h2000"}, {"cluster.nodes": 0}, {"layout": [{"tp": 3}]},
                                      {"cluster.devices_per_node": 2**40}, {"cluster.device.nodes": 3}])
 def test_what_is_wrong_leaves_nothing(plain: Path, tmp_path: Path, changes: dict[str, object]) -> None:

@@ -29,26 +29,28 @@ from .options import (
 if TYPE_CHECKING:
     from dayzero.schema import Layout
 
-Device = Annotated[str | None, typer.Option("--device", help="Instead of the target's: a device of dayzero devices.")]
-Devices = Annotated[int | None, typer.Option("--devices", min=1, help="Likewise: devices in one node.")]
-Nodes = Annotated[int | None, typer.Option("--nodes", min=1, help="Likewise: nodes.")]
+Device = Annotated[str | None, typer.Option("--device", help="What if: another device, see dayzero devices.")]
+Devices = Annotated[int | None, typer.Option("--devices", min=1, help="What if: so many devices in a node.")]
+Nodes = Annotated[int | None, typer.Option("--nodes", min=1, help="What if: so many nodes.")]
 Concurrency = Annotated[int | None, typer.Option(
-    "--concurrency", min=1, help="Likewise: sequences that are served together.")]
-Input = Annotated[int | None, typer.Option("--input-tokens", min=1, help="Likewise: tokens of a prompt.")]
-Output = Annotated[int | None, typer.Option("--output-tokens", min=1, help="Likewise: tokens of an answer.")]
+    "--concurrency", min=1, help="What if: so many sequences are served together.")]
+Input = Annotated[int | None, typer.Option("--input-tokens", min=1, help="What if: prompts of so many tokens.")]
+Output = Annotated[int | None, typer.Option("--output-tokens", min=1, help="What if: answers of so many tokens.")]
 Arrivals = Annotated[float | None, typer.Option(
-    "--arrival-rate", help="Likewise: requests that arrive in a second, instead of a constant number.")]
+    "--arrival-rate", help="What if: so many requests arrive in a second, at random times.")]
 Precisions = Annotated[list[str] | None, typer.Option(
-    "--precision", help="The best layout for weights in this precision too, like fp8; may be repeated.")]
-Ttft = Annotated[str | None, typer.Option("--ttft", help="Most time to the first token, like 2s or 500ms.")]
-Tpot = Annotated[str | None, typer.Option("--tpot", help="Most time for each further token, like 15ms.")]
-Budget = Annotated[int | None, typer.Option("--budget", min=1, help="Most devices that may be taken.")]
+    "--precision", help="What if: weights in this precision, like fp8; may be repeated.")]
+Ttft = Annotated[str | None, typer.Option("--ttft", help="Limit: time to the first token, like 2s or 500ms.")]
+Tpot = Annotated[str | None, typer.Option("--tpot", help="Limit: time for each further token, like 15ms.")]
+Budget = Annotated[int | None, typer.Option("--budget", min=1, help="Limit: devices that may be taken.")]
 Layouts = Annotated[list[str] | None, typer.Option(
-    "--layout", help="Only this layout, like tp=8,pp=2; may be repeated.")]
+    "--layout", help="What if: only this layout, like tp=8,pp=2; may be repeated.")]
 Explain = Annotated[list[str] | None, typer.Option(
-    "--explain", help="Why this layout is where it is: like tp=8,pp=2; may be repeated.")]
+    "--explain", help="Why this layout is where it is, like tp=8,pp=2; may be repeated.")]
 Pareto = Annotated[bool, typer.Option(
     "--pareto", help="The layouts and loads that no other beats in throughput and latency.")]
+Operators = Annotated[str | None, typer.Option(
+    "--operators", metavar="fitted|measured", help="Whether measured tables shape the times (docs/measured.md).")]
 Smallest = Annotated[bool, typer.Option("--smallest", help="The smallest cluster that works.")]
 
 
@@ -60,7 +62,7 @@ def plan(
     device: Device = None, devices: Devices = None, nodes: Nodes = None, budget: Budget = None,
     concurrency: Concurrency = None, input_tokens: Input = None, output_tokens: Output = None,
     arrival_rate: Arrivals = None, precision: Precisions = None, ttft: Ttft = None, tpot: Tpot = None,
-    force: Force = False, as_json: AsJson = False,
+    operators: Operators = None, force: Force = False, as_json: AsJson = False,
 ) -> None:
     """Which layouts are legal, which fit, and how fast each should be; what if the target were another one."""
     from dayzero.schema import Plan
@@ -74,7 +76,7 @@ def plan(
         "cluster.device": device, "cluster.devices_per_node": devices, "cluster.nodes": nodes, "limits.devices": budget,
         "workload.concurrency": concurrency, "workload.input_tokens": input_tokens,
         "workload.output_tokens": output_tokens, "workload.arrival_rate": arrival_rate,
-        "workload.precisions": precision,
+        "workload.precisions": precision, "operators.times": operators,
         "limits.ttft_s": seconds_of("--ttft", ttft), "limits.tpot_s": seconds_of("--tpot", tpot),
         "layout": _tables(layouts_of(layout))})
     file = what_if(target, changes, runs)
