@@ -112,7 +112,8 @@ def summed_up(plan: Plan) -> Plan:
         said += [f"It needs {nearest.comparison}."] if isinstance(nearest, Candidate) and nearest.comparison else []
     if plan.limits and plan.best and not plan.best.within:
         said.append(verdict(plan.limits))
-    runner_up = next((one for one in plan.candidates[1:] if one.fits and one.comparison), None)
+    others: list[Candidate | Trained] = [*plan.candidates[1:], *plan.training[1:]]
+    runner_up = next((one for one in others if one.fits and one.comparison), None)
     if runner_up:
         said.append(f"Next is {runner_up.layout.text}: {runner_up.comparison}.")
     return msgspec.structs.replace(plan, summary=(*said, *map(smallest, plan.smallest)))

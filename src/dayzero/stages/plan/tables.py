@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from dayzero.schema import Candidate, Change, Disaggregated, Family, Layout, Plan, Point, Rejected, Variant
+from dayzero.schema import Candidate, Change, Disaggregated, Family, Layout, Plan, Point, Rejected, Trained, Variant
 from dayzero.units import format_bytes, format_seconds
 
 from .explain import rate, shifted
@@ -16,6 +17,7 @@ from .link_notes import NOMINAL
 from .pareto import thinned
 from .training import training_table
 
+Planned = TypeVar("Planned", Candidate, Trained)
 _FAMILIES, _POINTS, _APART = 12, 16, 5
 """Families of rejected layouts, trade-offs, and workers apart that are shown."""
 NEXT_TO_NOTHING = 0.002
@@ -139,7 +141,7 @@ def explanation(plan: Plan, wanted: Sequence[Layout]) -> RenderableType:
         elif candidate:
             parts.append(_candidate(candidate, plan.candidates[0]))
         elif trained:
-            parts += [Text(f"{layout.text}: {trained.explanation}"), training_table([trained])]
+            parts.append(_trained(trained, plan.training[0]))
     return Group(*parts)
 
 
@@ -162,7 +164,18 @@ def _candidate(candidate: Candidate, first: Candidate) -> RenderableType:
     return Group(*parts)
 
 
-def _by_cause(title: str, candidate: Candidate, first: Candidate, causes: Callable[[Candidate], Mapping[str, float]],
+def _trained(one: Trained, first: Trained) -> RenderableType:
+    parts: list[RenderableType] = [Text(f"{one.layout.text}: {one.explanation}"), training_table([one])]
+    if one.comparison:
+        parts.append(Text(f"Against {first.layout.text}: {one.comparison}."))
+    if one.fits:
+        parts.append(_by_cause("Time of a step", one, first, lambda each: each.step_seconds, format_seconds))
+    parts.append(_by_cause("Memory of the fullest device", one, first, lambda each: each.bytes_per_device,
+                           lambda size: format_bytes(round(size))))
+    return Group(*parts)
+
+
+def _by_cause(title: str, candidate: Planned, first: Planned, causes: Callable[[Planned], Mapping[str, float]],
               text: Callable[[float], str]) -> Table:
     """Both layouts cause by cause, what is next to nothing in both together; one column for the first itself."""
     shown = [candidate] if candidate.layout == first.layout else [candidate, first]
