@@ -27,11 +27,13 @@ class Candidate(Noun, frozen=True, kw_only=True):
     max_sequences: int
     """Sequences of full length that fit at the same time, over all replicas."""
     ttft_s: Estimate
-    """Time to the first token of a prompt of the workload's length, alone on its replica."""
+    """Time to the first token: a mean at the workload's load, with what a request waits for; of a device whose rates
+    are measured or stated with an efficiency that of a prompt alone on its replica."""
     tpot_s: Estimate
     """Time for each further token, at the workload's concurrency."""
     tokens_per_s: Estimate
-    """Output tokens a second of the whole cluster while decoding at the workload's concurrency."""
+    """Output tokens a second of the whole cluster, of requests that follow one another at the workload's concurrency;
+    where `ttft_s` is that of a prompt alone, while decoding."""
     decode_seconds: dict[str, float]
     """`tpot_s` by cause: the kinds of operators, communication, overhead."""
     prefill_seconds: dict[str, float]
