@@ -76,31 +76,36 @@ class Batching:
     draft: Batching | None = None
     """What proposes tokens to each pass, on one stage; None: nothing does, or nothing is known of it."""
 
+    def bare(self, step: Step) -> tuple[Terms, Step]:
+        """A pass on each kind of stage without what it sends on, and the step of each row."""
+        held, wide = self.held, msgspec.structs.replace(step, sequences=self.held.spread(step.sequences))
+        return terms(self.model, held.layouts, self.target, wide, self.shares.common, held.stage), wide
+
+    def stage_seconds(self, step: Step) -> Value:
+        """Seconds of a pass on each kind of stage without what it sends on, for each row."""
+        return self._seconds(self.bare(step)[0], step)
+
     def passing(self, step: Step) -> Pass:
         """A pass through all stages."""
-        held, wide = self.held, msgspec.structs.replace(step, sequences=self.held.spread(step.sequences))
-        each = terms(self.model, held.layouts, self.target, wide, self.shares.common, held.stage)
-        together = replace(each, **{field.name: (held.any if field.name in _NOT_ADDED else held.total)(
-            getattr(each, field.name)) for field in fields(each)})
-        links = self.links
-        self._send(each, links.worst, links.worst.bytes(self.model, held.layouts, wide), step)
-        self._send(together, links.all, links.all.bytes(self.model, self.layouts, step), step)
+        held, hop = self.held, self.links.all
+        bare, wide = self.bare(step)
+        together = replace(bare, **{field.name: (held.any if field.name in _NOT_ADDED else held.total)(
+            getattr(bare, field.name)) for field in fields(bare)})
+        each = self._sending(bare, self.links.worst, self.links.worst.bytes(self.model, held.layouts, wide), step)
+        together = self._sending(together, hop, hop.bytes(self.model, self.layouts, step), step)
         return Pass(together, self._seconds(together, step), held.most(self._seconds(each, step)))
 
-    def _send(self, made: Terms, hop: Hop, sent: Value, step: Step) -> None:
-        """Count what goes to the next stage, and leave out what of all sending is hidden."""
-        made.sent = made.sent + sent * hop.pace
-        made.latency = made.latency + step.passes * hop.latency + sent * hop.reached
-        self._hide(made, step)
-
-    def _hide(self, made: Terms, step: Step) -> None:
-        """Leave the part of the sending out that is hidden behind computing."""
+    def _sending(self, made: Terms, hop: Hop, sent: Value, step: Step) -> Terms:
+        """With what goes to the next stage, and without what of all sending is hidden behind computing."""
+        made = replace(made, sent=made.sent + sent * hop.pace,
+                       latency=made.latency + step.passes * hop.latency + sent * hop.reached)
         overlap = self.target.cluster.overlap
-        if overlap:
-            computing = self._seconds(replace(made, sent=0.0 * made.sent, latency=0.0 * made.latency), step)
-            sending = self._seconds(made, step) - computing
-            left = exposed(sending, computing, overlap) / np.where(sending > 0, sending, 1.0)
-            made.sent, made.latency = made.sent * left, made.latency * left
+        if not overlap:
+            return made
+        computing = self._seconds(replace(made, sent=0.0 * made.sent, latency=0.0 * made.latency), step)
+        sending = self._seconds(made, step) - computing
+        left = exposed(sending, computing, overlap) / np.where(sending > 0, sending, 1.0)
+        return replace(made, sent=made.sent * left, latency=made.latency * left)
 
     def _seconds(self, made: Terms, step: Step) -> Value:
         shares = self.shares
@@ -151,4 +156,4 @@ class Batching:
             groups=layouts.dp * inner,
             output=workload.output_tokens / workload.acceptance_length,
             narrow=self.narrow, wide=1.0 * (spread > WIDE), apart=0.0, unstated=0.0,
-            batch=held / groups, schedulers=groups)
+            batch=held / (layouts.dp * inner), schedulers=layouts.dp * inner)

@@ -64,6 +64,8 @@ class Evaluated:
     """Of `tpot_s`."""
     tokens_between: Value
     """Of `tokens_per_s`."""
+    cut: Value
+    """Which of the splits of its layers a pipeline has, see `splits`; 0: the one that was asked for."""
     arrivals: dict[str, Value] = field(default_factory=dict)
     """Where requests arrive at a rate: whether the layout keeps up (stable), requests a second that it keeps up with at
     most (capacity), sequences decoded at a time, percentiles of the first token (ttft) and between passes (gap). A
@@ -80,7 +82,7 @@ def evaluate(model: ModelSpec, target: Target, layouts: Layouts, *, graph: OpGra
     a measured device; `split` which layers each stage holds. Raises TargetError where a rate or a link is not stated,
     and ReleaseError when a size that the cache depends on is not known."""
     target.cluster.device.rate(model.dtype)
-    known, held = speeds(target.cluster.device, target.engine.name), rows(model, layouts, split)
+    known, held = speeds(target, model), rows(model, layouts, split)
     causes = {cause: np.broadcast_to(size, len(held.owner)) for cause, size in
               device_bytes(model, held.layouts, held.layers, _spread(target, held)).items()}
     needs = np.sum(list(causes.values()), axis=0)
@@ -95,7 +97,16 @@ def evaluate(model: ModelSpec, target: Target, layouts: Layouts, *, graph: OpGra
                      causes={cause: size[fullest] for cause, size in causes.items()},
                      max_sequences=room, ttft_s=ttft[EXPECTED], tpot_s=tpot[EXPECTED], tokens_per_s=rate[EXPECTED],
                      ttft_between=ttft[[FASTEST, SLOWEST]], tpot_between=tpot[[FASTEST, SLOWEST]],
-                     tokens_between=rate[[SLOWEST, FASTEST]], arrivals=arrivals)
+                     tokens_between=rate[[SLOWEST, FASTEST]], arrivals=arrivals,
+                     cut=np.zeros(len(layouts), dtype=np.int64))
+
+
+def stage_seconds(model: ModelSpec, target: Target, layouts: Layouts, held: Rows) -> Value:
+    """Seconds of a decode step of all sequences on each kind of stage."""
+    known, step = speeds(target, model), decode_step(target, sequences_per_replica(target.workload, layouts))
+    if known.shares:
+        return batching(model, target, known.shares, layouts, held).stage_seconds(step)
+    return rooflined(model, target, known, None, layouts, held).stages(step).total[EXPECTED]
 
 
 def _by_shares(made: Batching, room: Value) -> tuple[Times, Server | None]:
@@ -194,7 +205,7 @@ def _arrived(server: Server, workload: Workload, fits: Value, layouts: Layouts, 
 
 def serve(model: ModelSpec, target: Target, layouts: Layouts) -> tuple[Server, Value]:
     """(what each group of ranks does, which layouts fit), on a device of which only the datasheet is known."""
-    shares, found = speeds(target.cluster.device, target.engine.name).known, evaluate(model, target, layouts)
+    shares, found = speeds(target, model).known, evaluate(model, target, layouts)
     made = batching(model, target, shares, layouts, rows(model, layouts, split_layers))
     return of_shares(made, found.max_sequences), found.fits
 

@@ -10,7 +10,6 @@ import msgspec
 import numpy as np
 
 from dayzero.arrays import Value
-from dayzero.placement import split_layers
 from dayzero.placement.many import Layouts
 from dayzero.progress import SILENT, Progress
 from dayzero.schema import Candidate, Layout, ModelSpec, OpGraph, Plan, Size, Target
@@ -27,7 +26,8 @@ from .rank import limited, ranked
 from .relief import Moved, outside, relieved
 from .smallest import sizes
 from .space import Judged, every, judge
-from .steady import arriving, loaded, steady, taken
+from .splits import Splits
+from .steady import arriving, by_latency, loaded, steady, taken
 from .training import plan_training
 from .variants import variants
 
@@ -40,14 +40,14 @@ def plan(model: ModelSpec, target: Target, *, graph: OpGraph | None = None, top:
     LayoutError for a layout of which no whole number of copies makes the world size, TargetError where a rate or a link
     is not stated."""
     if target.workload.kind == "train":
-        return summed_up(plan_training(model, target, top=top, progress=progress))
+        return summed_up(plan_training(model, target, top=top, explain=explain, sizes=smallest, progress=progress))
     started, search = time.perf_counter(), Search(model, target, graph)
     judged = search.judged(target, (*_asked(target, target.layouts), *_asked(target, explain)))
     rejected = tuple(judged.rejected())
     progress.update("evaluating layouts", 0, len(judged.layouts))
     left = steady(search.evaluated(target, judged.layouts.take(judged.legal)), target.workload)
     found, moved = relieved(model, target, left.found, search.evaluated)
-    order = ranked(found, target.limits)
+    order = ranked(by_latency(found, target.workload), target.limits)
     keeps = np.asarray(found.fits, dtype=bool) & within(target.limits, limited(found))
     made = Plan(
         candidates=search.candidates(found, order, top, explain, keeps, moved), rejected=(*rejected, *left.rejected),
@@ -69,7 +69,7 @@ class Search:
 
     def __init__(self, model: ModelSpec, target: Target, graph: OpGraph | None) -> None:
         self.model, self.target, self.graph = model, target, graph
-        self.planner = Planner(model, target, graph)
+        self.planner, self.splits = Planner(model, target, graph), Splits(model, target)
 
     def judged(self, target: Target, asked: tuple[Layout, ...] = ()) -> Judged:
         """All layouts of a target, or those that it asks for, and those of `asked`, with the rules that they break."""
@@ -81,7 +81,7 @@ class Search:
         """Figures of legal layouts on a target, in their order."""
         if not len(some):  # of none: those of one, of which nothing is taken
             return taken(self.evaluated(target, Layouts.of([Layout()])), np.zeros(0, dtype=np.int64))
-        return evaluate(self.model, target, some, graph=self.graph)
+        return self.splits.improved(evaluate(self.model, target, some, graph=self.graph), target, self.graph)
 
     def candidates(self, found: Evaluated, order: Value, top: int, explain: tuple[Layout, ...], keeps: Value,
                    moved: dict[int, Moved]) -> tuple[Candidate, ...]:
@@ -99,7 +99,7 @@ class Search:
         """One of them, with what arrivals make of it and what it keeps outside of its devices."""
         there = loaded(self.target, found, row)
         planner = self.planner if there is self.target else Planner(self.model, there, self.graph)
-        made = arriving(planner.candidate(found, row, split_layers(self.model, int(found.layouts.pp[row]))), found, row,
+        made = arriving(planner.candidate(found, row, self.splits.split(found, row)), found, row,
                         self.target.workload)
         return outside(made, moved) if moved else made
 
@@ -107,7 +107,7 @@ class Search:
         """The first of the layouts; None: none fits."""
         judged = self.judged(self.target)
         found = steady(self.evaluated(self.target, judged.layouts.take(judged.legal)), self.target.workload).found
-        order = ranked(found, self.target.limits)
+        order = ranked(by_latency(found, self.target.workload), self.target.limits)
         return self.candidate(found, int(order[0]), None) if len(order) and found.fits[order[0]] else None
 
     def smallest(self) -> tuple[Size, ...]:

@@ -86,18 +86,20 @@ def test_as_many_sequences_fit_as_it_says_where_attention_is_shared_by_fewer():
 
 
 def test_a_stage_without_cache_limits_nothing():
+    halved = device(efficiency=1.0, measured=True)  # stages of as many layers
     none = Attention(kind="none", heads=0, kv_heads=0, head_dim=0, v_head_dim=0)
     layers = [msgspec.structs.replace(DENSE.layers[0], attention="none" if index < 15 else "a") for index in range(30)]
     mixed = msgspec.structs.replace(DENSE, attentions={**DENSE.attentions, "none": none}, layers=tuple(layers))
-    both, plain = (plan(one, target(2, layouts=(Layout(pp=2),))).candidates[0] for one in (mixed, DENSE))
+    both, plain = (plan(one, target(2, on=halved, layouts=(Layout(pp=2),))).candidates[0] for one in (mixed, DENSE))
     assert both.bytes_per_stage[0]["kv_cache"] == 0
     assert both.max_sequences == plain.max_sequences > 0  # the last stage is as before
     # a layer less on the last stage: there is room there, but not on the first
     short = msgspec.structs.replace(mixed, layers=mixed.layers[:29])
     workload = {"layouts": (Layout(pp=2),), "input_tokens": 16, "output_tokens": 16, "concurrency": 1}
-    first, last = (sum(stage.values()) for stage in plan(short, target(2, **workload)).candidates[0].bytes_per_stage)
+    made = plan(short, target(2, on=halved, **workload)).candidates[0]
+    first, last = (sum(stage.values()) for stage in made.bytes_per_stage)
     assert last < first
-    on = device(memory_bytes=first * 10 // 9 - 1000)
+    on = msgspec.structs.replace(halved, memory_bytes=first * 10 // 9 - 1000)
     assert plan(short, target(2, on=on, **workload)).candidates[0].max_sequences == 0
 
 
