@@ -2,15 +2,15 @@
 
     fit_efficiency.py POINTS.csv RELEASES [--out src/dayzero/data/efficiency.toml]
 
-Every figure belongs to a class of operators on a generation of devices, to an engine, or to all; none to a model or a
-row. Errors are shown, and intervals taken, with whole model families and whole systems left out.
+Every figure belongs to a class of operators on a generation of devices, to an engine, to the kernels of an engine for
+one scheme, or to all; none to a model or a row. Errors are shown, and intervals taken, with whole model families and
+whole systems left out.
 """
 
 from __future__ import annotations
 
 import argparse
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,58 +19,49 @@ import msgspec
 import numpy as np
 
 from dayzero.data.efficiency import Efficiency
-from dayzero.errors import DayzeroError, NotPossible
-from dayzero.score import Models, read_points
-from dayzero.score_serve import Case, Cases
-from dayzero.stages.plan.serving import Load, served
+from dayzero.fitting import Array, Sample, drafting, gather, least_squares, left_out, relative, robust
+from dayzero.stages.plan.serving import served
 
 ROOT = Path(__file__).parent.parent
-NEAR = 0.12
-"""Error in log up to which residuals count by their square, above by their size."""
-LATER = {"apart": ("apart_request", "apart_queue", "apart_power"),
-         "unstated": ("unstated_tpot", "unstated_batch", "unstated_wide", "unstated_queue", "unstated_power")}
+LATER = {"apart": ("apart_request", "apart_queue", "apart_power", "apart_capacity"),
+         "unstated": ("unstated_tpot", "unstated_wide", "unstated_queue", "unstated_power")}
 """Figures of points whose workers are apart, by what is known of them: fitted last, for much of how those were run is
 not stated."""
-Array = np.ndarray[Any, Any]
-
-
-class Sample:
-    """Cases with what was measured, as arrays."""
-
-    def __init__(self, cases: list[Case], measured: Array, families: list[object], start: dict[str, Any]) -> None:
-        self.cases, self.measured, self.families = cases, measured, families
-        arches = [one["arch"] for one in start["generations"]]
-        names = [one["names"] for one in start["engines"]]
-        self.generation = np.array([_index(case.device.arch, arches) for case in cases])
-        self.engine = np.array([_index(case.engine, names) for case in cases])
-        self.kind = np.array([case.kind for case in cases])
-        self.system = np.array([case.device.name for case in cases])
-        self.family = np.array([families.index(one) for one in families]) if families else np.array([])
-        self.load = Load.stack([case.load for case in cases])
-        self.start = start
-
-    def part(self, kept: Array) -> Sample:
-        """Some of them."""
-        numbers = np.flatnonzero(kept)
-        return Sample([self.cases[i] for i in numbers], self.measured[numbers],
-                      [self.families[i] for i in numbers], self.start)
-
-
-def _index(name: str, groups: list[list[str]]) -> int:
-    return next(i for i, group in enumerate(groups) if name in group)
+TABLED = ("expert_rate", "expert_bytes", "expert_rows", "expert_call")
+"""Figures that start from tables of operators."""
+WEIGHTS = (1.0, 0.5)
+"""Of errors of the time between tokens, and of that to the first."""
 
 
 class Figures:
     """The figures as one vector of logs."""
 
     def __init__(self, start: dict[str, Any]) -> None:
-        self.keys = [(part, field, i) for part, count in (("generation", len(start["generations"])),
-                                                          ("engine", len(start["engines"])), ("common", 1))
-                     for field in start[part] for i in range(count)]
-        pairs = [start[part][field] for part, field, _ in self.keys]
-        self.first = np.log([value for value, _ in pairs])
-        self.width = np.array([width for _, width in pairs])
-        self.fixed = start["fixed"]
+        self.start, self.fixed = start, start["fixed"]
+        self.arches = [one["arch"] for one in start["generations"]]
+        self.names = [one["names"] for one in start["engines"]]
+        self.schemes = list(dict.fromkeys(one["scheme"] for one in start["kernels"]))
+        pairs = len(self.names) * len(self.schemes)
+        self.counts = {"generation": len(self.arches), "engine": len(self.names), "common": 1,
+                       "kernel": len(self.arches), "engine_scheme": pairs}
+        self.keys = [(part, field, i) for part, count in self.counts.items() for field in start[part]
+                     for i in range(count)]
+        self.first = np.log([start[part][field][0] for part, field, _ in self.keys])
+        self.width = np.array([start[part][field][1] for part, field, _ in self.keys])
+        self.tabled = self._tabled()
+
+    def _tabled(self) -> dict[str, Array]:
+        """Field -> figures of [generation, engine, scheme]; where there is no table the mean of the generation's."""
+        made = {field: np.full((len(self.arches), len(self.names), len(self.schemes)), np.nan) for field in TABLED}
+        for one in self.start["kernels"]:
+            at = (_index(one["arch"], self.arches), _index(one["engine"], self.names),
+                  self.schemes.index(one["scheme"]))
+            for field in TABLED:
+                made[field][at] = one[field]
+        for values in made.values():
+            for own in values:
+                own[np.isnan(own)] = np.exp(np.nanmean(np.log(own)))
+        return made
 
     def tables(self, vector: Array) -> dict[str, dict[str, Array]]:
         """Part -> field -> figures."""
@@ -79,111 +70,123 @@ class Figures:
             made.setdefault(part, {}).setdefault(field, []).append(float(value))
         return {part: {field: np.array(values) for field, values in fields.items()} for part, fields in made.items()}
 
+    def kernels(self, tables: dict[str, dict[str, Array]]) -> dict[str, Array]:
+        """Field of `Kernels` -> figures of [generation, engine, scheme]."""
+        shape = len(self.names), len(self.schemes)
+        slower = tables["engine_scheme"]["expert"].reshape(shape)
+        made = {field: self.tabled[field] * tables["kernel"][field][:, None, None] for field in TABLED}
+        made["expert_rate"] = made["expert_rate"] / slower
+        made["expert_bytes"] = made["expert_bytes"] / slower
+        made["expert_call"] = made["expert_call"] * slower
+        made["linear"] = np.broadcast_to(tables["engine_scheme"]["linear"].reshape(shape), slower[None].shape
+                                         ).repeat(len(self.arches), axis=0)
+        return made
+
     def predict(self, vector: Array, sample: Sample) -> Array:
         """Seconds, shape [cases, 2]: between tokens, to the first."""
-        tables = self.tables(vector)
-        at = {"generation": sample.generation, "engine": sample.engine}
-        parts = {part: SimpleNamespace(**{field: values[at[part]] for field, values in tables[part].items()})
-                 for part in at}
+        tables, at = self.tables(vector), self.places(sample)
+        generation, engine = ({field: values[at[i]] for field, values in tables[part].items()}
+                              for i, part in enumerate(("generation", "engine")))
+        engine["stream"] = np.array([one["stream"] for one in self.start["engines"]])[at[1]]
+        made = self.kernels(tables)
+        generation |= {field: made[field][at[0], at[1], at[3]] for field in TABLED}
+        linear = made["linear"][at[0], at[1], at[2]]
+        generation |= {field: generation[field] / linear for field in ("linear_rate", "linear_bytes")}
         common = SimpleNamespace(**{field: values[0] for field, values in tables["common"].items()}, **self.fixed)
-        return np.stack(served(sample.load, parts["generation"], parts["engine"], common), axis=1)
+        return np.stack(served(sample.load, SimpleNamespace(**generation), SimpleNamespace(**engine), common), axis=1)
 
-    def fit(self, sample: Sample, vector: Array, free: Array, weights: tuple[float, float], relative: bool) -> Array:
+    def places(self, sample: Sample) -> tuple[Array, Array, Array, Array]:
+        """Positions of each case's generation, engine, scheme of products and scheme of experts."""
+        if not hasattr(sample, "places"):
+            schemes = [[self.schemes.index(name) if name in self.schemes else 0 for name in case.schemes]
+                       for case in sample.cases]
+            columns = np.array([[_index(case.device.arch, self.arches), _index(case.engine, self.names), *own]
+                                for case, own in zip(sample.cases, schemes, strict=True)]).T
+            sample.places = tuple(columns)  # type: ignore[attr-defined]
+        return sample.places  # type: ignore[attr-defined,no-any-return]
+
+    def fit(self, sample: Sample, vector: Array, free: Array, weights: tuple[float, float] = WEIGHTS) -> Array:
         """The vector that fits the sample best, moving the free figures only."""
-        def residuals(values: Array) -> Array:
-            whole = vector.copy()
-            whole[free] = values
-            ratio = self.predict(whole, sample) / sample.measured
-            off = np.minimum(ratio, 20) - 1 if relative else np.log(ratio)
-            held = (whole - self.first)[free] / self.width[free] * 0.7
-            return np.concatenate([*(3 * weight * _robust(off[:, i]) for i, weight in enumerate(weights)), held])
+        for distance in (np.log, relative):
+            def residuals(values: Array, distance: Any = distance, vector: Array = vector) -> Array:
+                whole = vector.copy()
+                whole[free] = values
+                off = distance(self.predict(whole, sample) / sample.measured)
+                held = (whole - self.first)[free] / self.width[free] * 0.7
+                return np.concatenate([*(3 * weight * robust(off[:, i]) for i, weight in enumerate(weights)), held])
 
-        made = vector.copy()
-        made[free] = least_squares(residuals, vector[free])
+            vector = vector.copy()
+            vector[free] = least_squares(residuals, vector[free])
+        return vector
+
+    def drafted(self, vector: Array, sample: Sample) -> Array:
+        """1 for cases of runs that are nearer to the prediction if the model proposes tokens than if not: tables do not
+        say which do."""
+        able = np.array([case.drafts for case in sample.cases])
+        off = [np.minimum(np.abs(np.log(self.predict(vector, drafting(sample, value * able))[:, 0]
+                                        / sample.measured[:, 0])), 0.5) for value in (0.0, 1.0)]
+        runs = np.array([str(run) for run in sample.runs])
+        made = np.zeros(len(runs))
+        for run in np.unique(runs[able]):
+            made[runs == run] = off[1][runs == run].mean() < off[0][runs == run].mean()
         return made
 
     def fitted(self, sample: Sample) -> Array:
         """All figures: first those of engines that do everything, then those of workers apart."""
         later = np.array([any(field in own for own in LATER.values()) for _, field, _ in self.keys])
-        stated = sample.part(sample.kind != "unstated")
-        vector = self.fit(stated, self.first, ~later, (1.0, 0.5), relative=False)
-        vector = self.fit(stated, vector, ~later, (1.0, 0.5), relative=True)
+        together = sample.part(sample.kinds == "together")
+        vector = self.first
+        for _ in range(2):
+            vector = self.fit(drafting(together, self.drafted(vector, together)), vector, ~later)
         for kind, own in LATER.items():
             free = np.array([field in own for _, field, _ in self.keys])
-            if (kept := sample.kind == kind).any():
-                vector = self.fit(sample.part(kept), vector, free, (1.0, 1.0), relative=True)
+            if (kept := sample.kinds == kind).any():
+                vector = self.fit(sample.part(kept), vector, free)
         return vector
 
 
-def _robust(off: Array) -> Array:
-    """Square roots of the pseudo-Huber loss, with the sign."""
-    return np.sign(off) * np.sqrt(2 * NEAR * (np.sqrt(NEAR**2 + off**2) - NEAR))
+def _index(name: str, groups: list[list[str]]) -> int:
+    return next((i for i, group in enumerate(groups) if name in group), -1)
 
 
-def least_squares(residuals: Callable[[Array], Array], start: Array, rounds: int = 60) -> Array:
-    """Levenberg-Marquardt with a Jacobian from differences."""
-    at, damping = start.copy(), 1e-2
-    off = residuals(at)
-    for _ in range(rounds):
-        slope = np.stack([(residuals(at + 1e-4 * axis) - off) / 1e-4 for axis in np.eye(len(at))], axis=1)
-        square, pull = slope.T @ slope, slope.T @ off
-        for _ in range(8):
-            step = np.linalg.solve(square + damping * np.diag(np.diag(square) + 1e-9), -pull)
-            tried = residuals(at + np.clip(step, -0.5, 0.5))
-            if tried @ tried < off @ off:
-                break
-            damping *= 4
-        else:
-            return at
-        gain = 1 - (tried @ tried) / (off @ off)
-        at, off, damping = at + np.clip(step, -0.5, 0.5), tried, damping / 3
-        if gain < 1e-5:
-            return at
-    return at
-
-
-def gather(points: Path, releases: Path, start: dict[str, Any]) -> Sample:
-    """The cases of all rows that say enough."""
-    cases, measured, families = [], [], []
-    maker = Cases(Models([releases]), _blank(start))
-    known = {arch for one in start["generations"] for arch in one["arch"]}
-    named = {name for one in start["engines"] for name in one["names"]}
-    for row in read_points(points, "serve"):
-        try:
-            times = [float(row[key]) / 1000 for key in ("tpot_ms_mean", "ttft_ms_mean")]
-            made, model = maker.of(row), maker.model(row)
-        except (DayzeroError, NotPossible, ValueError):
-            continue
-        if len(made) == 1 and min(times) > 0 and not made[0].assumed and (
-                made[0].device.arch in known and made[0].engine in named):
-            cases.append(made[0])
-            measured.append(times)
-            families.append((len(model.layers), model.hidden_size, model.vocab_size))
-    return Sample(cases, np.array(measured), families, start)
-
-
-def _blank(start: dict[str, Any]) -> Efficiency:
+def blank(start: dict[str, Any]) -> Efficiency:
     """The figures to start from."""
-    first = Figures(start)
-    return convert(first.tables(first.first), start, 0, {}, [])
+    figures = Figures(start)
+    return convert(figures, figures.first, 0, {}, [])
 
 
-def convert(tables: dict[str, dict[str, Array]], start: dict[str, Any], rows: int, spread: dict[str, float],
-            intervals: list[dict[str, Any]]) -> Efficiency:
+def convert(figures: Figures, vector: Array, rows: int, spread: dict[str, float], intervals: list[dict[str, Any]]
+            ) -> Efficiency:
     """As the data file has it; of what is not known the mean of the logs."""
+    start, tables = figures.start, figures.tables(vector)
+    kernels = figures.kernels(tables)
+    for i in range(len(figures.arches)):
+        for field in TABLED:
+            tables["generation"].setdefault(field, np.zeros(len(figures.arches)))[i] = np.exp(np.log(
+                kernels[field][i]).mean())
+
     def entries(part: str, own: list[dict[str, Any]], other: dict[str, Any]) -> list[dict[str, Any]]:
         made = [{**entry, **{field: float(values[i]) for field, values in tables[part].items()}}
                 for i, entry in enumerate(own)]
         return [*made, {**other, **{field: float(np.exp(np.log(values).mean())) for field, values in
                                     tables[part].items()}}]
 
-    common = {field: float(values[0]) for field, values in tables["common"].items()}
+    known = [{"arch": arch, "engine": names[0], "scheme": scheme,
+              **{field: float(values[i, j, k]) for field, values in kernels.items()}}
+             for i, arch in enumerate(figures.arches) for j, names in enumerate(figures.names)
+             for k, scheme in enumerate(figures.schemes)
+             if any((one["arch"], one["engine"], one["scheme"]) == (arch[0], names[0], scheme)
+                    for one in start["kernels"])]
+    known += [{**one, "arch": [], **{field: float(np.exp(np.mean([np.log(each[field]) for each in known if (
+        each["engine"], each["scheme"]) == (one["engine"], one["scheme"])]))) for field in kernels}}
+        for one in known if one["arch"] == figures.arches[-1]]
     return msgspec.convert({
         "source": "aiconfigurator-core 0.12 (Apache-2.0), systems/silicon_sample.csv: measured serving points",
-        "rows": rows, "spread": spread, "common": {**common, **start["fixed"]},
+        "rows": rows, "spread": spread,
+        "common": {**{field: float(values[0]) for field, values in tables["common"].items()}, **start["fixed"]},
         "generations": entries("generation", start["generations"], {"arch": []}),
-        "engines": entries("engine", start["engines"], {"names": ["any"], "reserved": 0.0}),
-        "intervals": intervals}, Efficiency)
+        "engines": entries("engine", start["engines"], {"names": ["any"], "reserved": 0.0, "stream": 0.01}),
+        "kernels": known, "intervals": intervals}, Efficiency)
 
 
 def shown(name: str, made: Array, sample: Sample, kept: Array) -> dict[str, float]:
@@ -196,17 +199,6 @@ def shown(name: str, made: Array, sample: Sample, kept: Array) -> dict[str, floa
         print(f"{name:34} {kind} n {kept.sum():5d}  mean {off.mean():7.1%}  median {np.median(off):6.1%}  within 20 % "
               f"{(off < 0.2).mean():4.0%}", flush=True)
     return told
-
-
-def left_out(figures: Figures, sample: Sample, groups: Array) -> Array:
-    """Predictions of each group by what the others give."""
-    made = np.zeros_like(sample.measured)
-    for group in np.unique(groups):
-        kept = groups == group
-        if kept.all():
-            continue
-        made[kept] = figures.predict(figures.fitted(sample.part(~kept)), sample)[kept]
-    return made
 
 
 def interval(evidence: str, made: Array, sample: Sample, kept: Array) -> dict[str, Any]:
@@ -232,7 +224,7 @@ def written(known: Efficiency) -> str:
     for part in ("spread", "common"):
         lines += ["", f"[{part}]", *(f'{field if part == "common" else value(field)} = {value(one)}'
                                      for field, one in whole[part].items())]
-    for part in ("generations", "engines", "intervals"):
+    for part in ("generations", "engines", "kernels", "intervals"):
         for entry in whole[part]:
             lines += ["", f"[[{part}]]", *(f"{field} = {value(one)}" for field, one in entry.items())]
     return "\n".join(lines) + "\n"
@@ -246,29 +238,36 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=ROOT / "src/dayzero/data/efficiency.toml")
     asked = parser.parse_args()
     start = tomllib.loads((Path(__file__).parent / "efficiency_start.toml").read_text())
-    sample, figures = gather(asked.points, asked.releases, start), Figures(start)
+    figures = Figures(start)
+    sample = gather(asked.points, [asked.releases], blank(start), lambda case: _index(case.device.arch, figures.arches)
+                    >= 0 and _index(case.engine, figures.names) >= 0)
     vector = figures.fitted(sample)
-    made = figures.predict(vector, sample)
-    together, stated, unstated = (sample.kind == kind for kind in ("together", "apart", "unstated"))
-    spread = shown("fit, one kind of worker", made, sample, together)
-    for name, kept in (("fit, workers apart", stated), ("fit, workers not stated", unstated)):
-        spread |= shown(name, made, sample, kept)
-    for group in np.unique(sample.system):
-        shown(f"  {group}", made, sample, together & (sample.system == group))
-    families, systems = (left_out(figures, sample, groups) for groups in (sample.family, sample.system))
-    spread |= shown("family left out", families, sample, together)
-    for group in np.unique(sample.family):
-        shown(f"  {sample.families[group]}", families, sample, together & (sample.family == group))
-    spread |= shown("system left out", systems, sample, together)
-    for group in np.unique(sample.system):
-        shown(f"  {group}", systems, sample, together & (sample.system == group))
+    made, kinds, systems = figures.predict(vector, sample), sample.kinds, sample.devices
+    spread = {}
+    names = {"together": "fit, one kind of worker", "apart": "fit, workers apart",
+             "unstated": "fit, workers not stated"}
+    for kind, name in names.items():
+        spread |= shown(name, made, sample, kinds == kind)
+    out = {}
+    together = kinds == "together"
+    families = np.array([str(family) for family in sample.families])
+
+    def refitted(part: Sample) -> Any:
+        found = figures.fitted(part)
+        return lambda other: figures.predict(found, other)
+
+    for name, groups in (("family", families), ("system", systems)):
+        out[name] = left_out(refitted, sample, groups)
+        spread |= shown(f"{name} left out", out[name], sample, together)
+        for group in np.unique(groups):
+            shown(f"  {group}", out[name], sample, together & (groups == group))
     bands = []
-    for kind, kept in (("together", together), ("apart", stated), ("unstated", unstated)):
-        inside = np.where(kept[:, None] & together[:, None], families, made)
+    for kind in names:
+        kept = kinds == kind
+        inside = np.where(together[:, None], out["family"], made)
         bands += [interval(f"{kind}, measured", inside, sample, kept),
-                  interval(f"{kind}, not measured", systems, sample, kept)]
-    known = convert(figures.tables(vector), start, len(sample.cases), spread, bands)
-    asked.out.write_text(written(known))
+                  interval(f"{kind}, not measured", out["system"], sample, kept)]
+    asked.out.write_text(written(convert(figures, vector, len(sample.cases), spread, bands)))
 
 
 if __name__ == "__main__":

@@ -48,14 +48,16 @@ class Plant:
     """Of those that prefill; the same where they are the same workers."""
     apart: bool
     """Whether prefill and decode have workers of their own."""
-    decoders: int | None
+    decoders: float | None
     """Workers that decode; None: not stated."""
-    prefillers: int | None
+    prefillers: float | None
     """Workers that prefill; None: not stated."""
     stages: int = 1
     """Pipeline stages of a worker."""
     copies: int = 1
     """Equal deployments beside each other that share the requests."""
+    imagined: bool = False
+    """Whether the workers are not stated, and are only what such points usually have."""
 
 
 def number_in(row: Mapping[str, str], key: str) -> float | None:
@@ -86,7 +88,7 @@ def plant(row: Mapping[str, str], model: ModelSpec, device: Device) -> Plant:
     for side in ("prefill", "decode"):
         one = Stated(tp=max(1, facts.get(f"{side}_tp_size", 1)), dp=max(1, facts.get(f"{side}_attention_dp_size", 1)),
                      ep=max(1, facts.get(f"{side}_moe_ep_size", 1)), expert_tp=facts.get(f"{side}_moe_tp_size", 0))
-        sides[side] = possible(one, model)
+        sides[side] = possible(one, model, inside(device))
     return Plant(decode=sides["decode"], prefill=sides["prefill"], apart=True,
                  decoders=facts.get("decode_num_workers"), prefillers=facts.get("prefill_num_workers"))
 
@@ -99,9 +101,11 @@ def _together(row: Mapping[str, str], facts: Mapping[str, int], model: ModelSpec
         cells["tp"] = cells["num_gpus"] // (cells["dp"] or 1)
     one = Stated(tp=max(1, int(cells["tp"] or 1)), dp=max(1, int(cells["dp"] or 1)), ep=max(1, int(cells["ep"] or 1)),
                  expert_tp=facts.get("moe_tp", 0))
-    layout = possible(_factored(one, row["notes"], device), model)
+    read = _factored(one, row["notes"], device)
+    layout = possible(read, model, inside(device))
     requests, batch = number_in(row, "concurrency"), facts.get("batch_size")
-    copies = max(1, round(requests / batch)) if requests and batch else 1
+    whole = read.tp * read.dp >= one.tp * one.dp  # else the batch is that of ranks which are counted twice
+    copies = max(1, round(requests / batch)) if requests and batch and whole else 1
     groups = layout.dp * layout.tp // layout.attention_degree
     if copies > 1 and groups == 1 and layout.ep > 1 and layout.tp % copies == 0:
         layout, copies = Layout(tp=layout.tp, ep=layout.ep, attention_tp=layout.tp // copies), 1
@@ -131,17 +135,32 @@ def _factored(one: Stated, text: str, device: Device) -> Stated:
     return Stated(tp=1, dp=degree, ep=ep, expert_tp=0) if one.dp > 1 else Stated(tp=degree, dp=1, ep=ep, expert_tp=0)
 
 
+def latent(model: ModelSpec) -> bool:
+    """Whether tp copies its cache instead of dividing it."""
+    return any(attention.kind == "latent" for attention in model.attentions.values())
+
+
+def in_flight(row: Mapping[str, str]) -> float | None:
+    """Requests under way at any time: as stated, else the batches of all workers together. None: neither is stated."""
+    facts = notes(row["notes"])
+    batch = facts.get("decode_batch_size")
+    if batch:
+        batch *= max(1, facts.get("decode_num_workers", 1)) * max(1, facts.get("decode_attention_dp_size", 1))
+    return number_in(row, "concurrency") or batch or facts.get("batch_size")
+
+
 def inside(device: Device) -> int:
     """Devices that its own links join."""
     return max((link.devices for link in device.links), default=0) or NODE
 
 
-def possible(one: Stated, model: ModelSpec) -> Layout:
-    """The nearest layout that the model can take. Heads that tp does not divide, and more than 32 ranks for them, mean
-    that each device has attention of its own and all of them share the experts."""
+def possible(one: Stated, model: ModelSpec, joined: int = NODE) -> Layout:
+    """The nearest layout that the model can take. Heads that tp does not divide, more than 32 ranks for them, and more
+    than 8 for a latent cache where `joined` devices have links of their own, mean that each device has attention of
+    its own and all of them share the experts."""
     tp, dp, ep = one.tp, one.dp, one.ep
     heads = max(attention.heads for attention in model.attentions.values())
-    if heads % tp or tp > 32:
+    if heads % tp or tp > 32 or (NODE < tp <= joined and latent(model)):
         tp, dp, ep = 1, tp * dp, tp * dp
     if not any(is_expert(family) for family in model.families):
         return Layout(tp=tp, dp=dp)

@@ -27,14 +27,14 @@ from dayzero.errors import DayzeroError, NotPossible
 from dayzero.placement import split_layers
 from dayzero.placement.held import held_bytes
 from dayzero.placement.pool import Settings, pool
-from dayzero.placement.precision import in_precision, weights_at_most_8_bits
+from dayzero.placement.precision import in_precision, schemes, weights_at_most_8_bits
 from dayzero.schema import Cluster, Device, Layout, Link, ModelSpec, Target, Workload
 from dayzero.schema.allocation import Allocation
 from dayzero.stages.plan.serving import Load, served
 from dayzero.stages.plan.terms import Terms, terms
 from dayzero.stages.plan.work import Step
 
-from .score_layouts import Plant, inside, number_in, plant
+from .score_layouts import NODE, Plant, in_flight, inside, latent, number_in, plant
 
 COLUMNS = ("row", "ttft_ms", "tpot_ms", "ttft_low_ms", "ttft_high_ms", "tpot_low_ms", "tpot_high_ms", "fits", "reason")
 """Of the predictions of serving."""
@@ -47,6 +47,10 @@ TIGHT = 0.88
 """Share of a device's memory above which weights leave a pool that is a small difference of large numbers."""
 MOST = 64
 """Devices that a worker is read to have at most, where its number is not stated."""
+ALONE = 24
+"""Requests of each device of a worker from which on it is read to have attention of its own, where it is not said."""
+WIDEST = 32
+"""Devices that a worker is read to be grown to by its requests, where its number is not stated."""
 WIDE = 8
 """Replicas of attention above which a layout is wide."""
 ANSWER = 0.7
@@ -104,6 +108,10 @@ class Case:
     """Whether the weights fit."""
     assumed: str
     """What the row does not state."""
+    schemes: tuple[str, str] = ("", "")
+    """Of products with weights, and of routed experts."""
+    drafts: bool = False
+    """Whether the model can propose tokens itself."""
 
 
 class Cases:
@@ -140,30 +148,48 @@ class Cases:
 
     def _case(self, row: Mapping[str, str], model: ModelSpec, device: Device) -> Case:
         made = plant(row, model, device)
-        if made.apart and made.decoders is None:
-            made = replace(made, decode=self._held(model, made.decode, device),
-                           prefill=self._held(model, made.prefill, device))
-        sizes = [number_in(row, key) for key in ("isl", "osl", "concurrency")]
+        sizes = [number_in(row, "isl"), number_in(row, "osl"), in_flight(row)]
         tokens, output = int(sizes[0] or DEFAULT.input_tokens), int(sizes[1] or DEFAULT.output_tokens)
         requests = max(1.0, (sizes[2] or DEFAULT.concurrency) / made.copies)
         missing = [name for name, size in zip(("isl", "osl", "concurrency"), sizes, strict=True) if not size]
+        if made.apart and made.decoders is None:
+            made = self._imagined(model, made, device, requests)
         name = engine_name(row["framework"])
         narrow = weights_at_most_8_bits(model)
         load, fits = self._load(model, device, made, name, tokens, output, requests, narrow)
-        kind = "together" if not made.apart else "apart" if made.decoders else "unstated"
+        load = replace(load, drafted=float(_drafted(row.get("spec_decode", ""))))
+        kind = "together" if not made.apart else "unstated" if made.imagined else "apart"
         assumed = [f"not stated, taken from the default workload: {', '.join(missing)}"] if missing else []
         assumed += ["pipeline stages are timed one after another"] if made.stages > 1 else []
-        return Case(load=load, device=device, engine=name, kind=kind, fits=fits, assumed="; ".join(assumed))
+        return Case(load=load, device=device, engine=name, kind=kind, fits=fits, assumed="; ".join(assumed),
+                    schemes=schemes(model), drafts=model.mtp_layers > 0)
 
-    def _held(self, model: ModelSpec, layout: Layout, device: Device) -> Layout:
-        """The layout; where its devices cannot hold the weights, it and as many devices more as can, each with
-        attention of its own."""
+    def _imagined(self, model: ModelSpec, made: Plant, device: Device, requests: float) -> Plant:
+        """The workers of a point that does not state how many there are. Where its devices cannot hold the weights, so
+        many more as can, and with many requests more still; with many requests for each, and beyond a node, each
+        device has attention of its own if the model's cache is latent."""
+        ranks, own = self._holding(model, made.decode, device), latent(model)
+        if ranks > made.decode.world_size:
+            while requests / ranks >= ALONE and ranks < WIDEST:
+                ranks *= 2
+        decode, spread = made.decode, own and (ranks > NODE or requests / ranks >= ALONE)
+        if spread:
+            decode = Layout(tp=1, dp=ranks, ep=ranks)
+        elif ranks > decode.world_size:
+            decode = Layout(tp=ranks)
+        prefilling = self._holding(model, made.prefill, device)
+        prefill = made.prefill if prefilling == made.prefill.world_size else Layout(tp=prefilling)
+        known = self.common
+        workers = requests ** (known.unstated_wide_workers if spread else known.unstated_workers)
+        return replace(made, decode=decode, prefill=prefill, decoders=workers, prefillers=1, imagined=True)
+
+    def _holding(self, model: ModelSpec, layout: Layout, device: Device) -> int:
+        """Devices of the layout, or as many times two as hold the weights."""
         rules, neutral = _rules(""), engine(NEUTRAL)
         while layout.world_size < MOST and held_bytes(model, layout, neutral, rules, range(len(model.layers)),
                                                       device.arch) > TIGHT * device.memory_bytes:
-            ranks = 2 * layout.world_size
-            layout = Layout(tp=layout.tp, dp=ranks // layout.tp, ep=ranks)
-        return layout
+            layout = Layout(tp=2 * layout.world_size)
+        return layout.world_size
 
     def _load(self, model: ModelSpec, device: Device, made: Plant, name: str, tokens: int, output: int,
               requests: float, narrow: bool) -> tuple[Load, bool]:
@@ -171,10 +197,10 @@ class Cases:
         target = _target(device, max(decode.world_size, prefill.world_size), tokens, output, self.common)
         piped = msgspec.structs.replace(decode, pp=made.stages)
         weights, room = self._memory(model, piped, device, name, tokens, output, narrow)
-        per_worker = self.common.worker_sequences * decode.world_size
-        workers = made.decoders or max(1, ceil(requests / per_worker))
+        workers = made.decoders or 1
         batch = min(requests / workers, max(1.0, room))
-        prefillers = made.prefillers or workers
+        prefillers = made.prefillers or 1
+        own = decode.dp * decode.tp // decode.attention_degree
         side = prefill.dp * prefill.tp // prefill.attention_degree
         together = max(1, min(BATCHED // max(1, tokens), ceil(requests / prefill.dp)))
         context = tokens + output / 2
@@ -184,7 +210,7 @@ class Cases:
         load = Load(decode=self._pass(model, decode, target, step), alone=alone, together=full, prompts=together,
                     requests=requests, held=batch * workers, groups=side * (prefillers if made.apart else 1),
                     output=output, narrow=float(narrow), wide=float(decode.dp > WIDE), apart=float(made.apart),
-                    unstated=float(made.apart and not made.decoders), batch=batch)
+                    unstated=float(made.imagined), batch=batch / own, schedulers=own * workers)
         return load, weights <= device.memory_bytes
 
     def _pass(self, model: ModelSpec, layout: Layout, target: Target, step: Step) -> Terms:
@@ -235,9 +261,10 @@ def _target(device: Device, world: int, tokens: int, output: int, common: Common
         workload=msgspec.structs.replace(DEFAULT, input_tokens=tokens, output_tokens=output))
 
 
-def predict_serving(rows: Sequence[Mapping[str, str]], releases: Releases) -> Iterator[Served]:
-    """One prediction for each row, in order."""
-    cases = Cases(releases, efficiency())
+def predict_serving(rows: Sequence[Mapping[str, str]], releases: Releases, known: Efficiency | None = None
+                    ) -> Iterator[Served]:
+    """One prediction for each row, in order. `known`: the figures, instead of the shipped ones."""
+    cases = Cases(releases, known or efficiency())
     for number, row in enumerate(rows):
         try:
             yield _predicted(number, row, cases)
@@ -251,7 +278,7 @@ def _predicted(number: int, row: Mapping[str, str], cases: Cases) -> Served:
     made = cases.of(row)
     if not made:
         raise NotPossible("the device is not stated, and the weights fit none that is known", "")
-    each = [_times(case) for case in made]
+    each = [_times(case, cases.known) for case in made]
     reasons = [made[0].assumed]
     if len(made) > 1:
         reasons.append(f"the device is not stated: the middle of {len(made)} that hold the weights")
@@ -263,11 +290,14 @@ def _predicted(number: int, row: Mapping[str, str], cases: Cases) -> Served:
                   reason="; ".join(reason for reason in reasons if reason))
 
 
-def _times(case: Case) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
+def _drafted(cell: str) -> bool:
+    """Whether a cell says that tokens are proposed."""
+    return cell.strip().lower() not in ("", "nan", "none", "no", "off", "false", "0", "0.0")
+
+
+def _times(case: Case, known: Efficiency) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
     """((tokens' value, low, high), (first token's))."""
-    known = efficiency()
-    generation, measured = known.generation(case.device.arch)
-    figures, familiar = known.engine(case.engine)
+    generation, figures, measured = known.figures(case.device.arch, case.engine, *case.schemes)
     tpot, ttft = (float(value) for value in served(case.load, generation, figures, known.common))
-    around = known.interval(f"{case.kind}, {'measured' if measured and familiar else 'not measured'}")
+    around = known.interval(f"{case.kind}, {'measured' if measured else 'not measured'}")
     return ((tpot, tpot * around.tpot[0], tpot * around.tpot[1]), (ttft, ttft * around.ttft[0], ttft * around.ttft[1]))

@@ -79,7 +79,7 @@ def test_rows_without_a_prediction_say_why(models: Models, change: dict[str, str
 
 def test_what_is_not_stated_is_said(models: Models) -> None:
     one = next(predict_serving([{**POINT, "osl": "", "concurrency": ""}], models))
-    assert one.tpot and one.reason == "not stated, taken from the default workload: osl, concurrency"
+    assert one.tpot and one.reason == "not stated, taken from the default workload: osl"  # the batch of a worker is
 
 
 def test_pipeline_stages_hold_a_part_of_the_weights(models: Models) -> None:

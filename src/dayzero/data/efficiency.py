@@ -9,9 +9,16 @@ from __future__ import annotations
 import re
 from functools import cache
 from importlib.resources import files
+from math import exp, log, prod
+from statistics import fmean
 from tomllib import loads
+from typing import TypeVar
 
 import msgspec
+
+from dayzero.schema.calibration import Calibration
+
+Figures = TypeVar("Figures", bound=msgspec.Struct)
 
 
 class Generation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -63,6 +70,27 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Such calls of a prefill pass, on engines' figure."""
 
 
+class Kernels(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the kernels of an engine for one scheme of weights reach on a generation, instead of its own figures."""
+
+    arch: tuple[str, ...]
+    """`Generation.arch`."""
+    engine: str
+    """First of `EngineFigures.names`."""
+    scheme: str
+    """Of the weights."""
+    linear: float
+    """Factor on the time of products with weights."""
+    expert_rate: float
+    """As those of `Generation`."""
+    expert_bytes: float
+    """As those of `Generation`."""
+    expert_rows: float
+    """As those of `Generation`."""
+    expert_call: float
+    """As those of `Generation`."""
+
+
 class EngineFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What an engine adds. Calls are microseconds."""
 
@@ -80,16 +108,27 @@ class EngineFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """On the time of a prefill pass."""
     cache_item: float
     """Bytes of a cached value, against what is counted, where weights have at most 8 bits."""
+    cache_factor: float
+    """On the time of attention over caches in a decode step."""
+    prefill_expert: float
+    """A layer with routed experts in a prefill pass."""
+    stream: float
+    """What each token takes of the one process that takes requests in and hands tokens out, for each scheduler."""
     share: float
     """Of the prefill of others what a sequence waits for between its tokens."""
     request: float
     """Milliseconds that a request takes beside its passes."""
     queue: float
-    """Prefills that a request waits for: queue + loaded x share of prefill, times sequences^queue_power."""
+    """Prefills that a request waits for: queue + loaded x share of prefill, times sequences^queue_power, and
+    burst x sequences / 2 besides."""
     queue_power: float
     """See `queue`."""
     loaded: float
     """See `queue`."""
+    burst: float
+    """Share of the requests that arrive all at once: see `queue`."""
+    unstated_tpot: float
+    """Factor on decode steps of workers apart whose number is not stated: such points often speculate."""
     reserved: float
     """Share of the output for which cache has to be free before a request is taken up."""
 
@@ -111,27 +150,30 @@ class Common(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Bytes a second of one device over the network, where none is stated."""
     wide: float
     """Factor on decode steps of a replica with attention of its own on each device."""
-    apart_decode: float
-    """Factor on decode steps of workers that do nothing else."""
+    drafted: float
+    """Factor on the time between tokens of a model that proposes tokens itself, where it does."""
     apart_request: float
     """Milliseconds that a request takes for the way between workers."""
     apart_queue: float
     """Prefills that a request waits for: apart_queue x (sequences of a worker)^apart_power."""
     apart_power: float
     """See `apart_queue`."""
-    worker_sequences: float
-    """Sequences of one device of a decode worker, where the number of workers is not stated."""
-    unstated_tpot: float
-    """Where the number of workers is not stated, a factor on the time between tokens: unstated_tpot x
-    batch^-unstated_batch,"""
-    unstated_batch: float
-    """see `unstated_tpot`,"""
+    apart_capacity: float
+    """Of the prompts a second that workers which only prefill could do, what they do at most."""
+    unstated_workers: float
+    """Where the number of workers is not stated, there are requests^unstated_workers of them,"""
+    unstated_wide_workers: float
+    """of wide ones requests^unstated_wide_workers."""
     unstated_wide: float
-    """and this one besides on that of wide replicas: such tables sum devices of all workers up."""
+    """There, factor on the time between tokens of wide replicas."""
     unstated_queue: float
     """As `apart_queue`, likewise."""
     unstated_power: float
     """As `apart_power`, likewise."""
+
+
+_MEASURED = ("linear", "expert_rate", "expert_bytes", "expert_rows", "expert_call")
+"""Figures of `Kernels`."""
 
 
 class Interval(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -162,6 +204,8 @@ class Efficiency(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Of devices."""
     engines: tuple[EngineFigures, ...]
     """Of engines."""
+    kernels: tuple[Kernels, ...]
+    """Of engines' kernels on generations."""
     intervals: tuple[Interval, ...]
     """By evidence."""
 
@@ -183,6 +227,29 @@ class Efficiency(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         known = next((one for one in self.engines if name in one.names), None)
         return known or next(one for one in self.engines if "any" in one.names), known is not None
 
+    def kernel(self, arch: tuple[str, ...], engine: str, scheme: str) -> Kernels | None:
+        """The kernels of an engine for a scheme on a generation; where they were not measured, those in the middle of
+        the other engines'. None: of none."""
+        alike = [one for one in self.kernels if one.arch == arch and one.scheme == scheme]
+        own = next((one for one in alike if one.engine == engine), None)
+        if own or not alike:
+            return own
+        middle = {field: exp(fmean(log(getattr(one, field)) for one in alike)) for field in _MEASURED}
+        return msgspec.structs.replace(alike[0], engine=engine, **middle)
+
+    def figures(self, arch: str, engine: str, products: str = "", experts: str = ""
+                ) -> tuple[Generation, EngineFigures, bool]:
+        """(the generation with the kernels of the engine for products with weights and for routed experts of these
+        schemes, the engine, whether both were measured)."""
+        (made, measured), (own, familiar) = self.generation(arch), self.engine(engine)
+        linear, expert = (self.kernel(made.arch, own.names[0], scheme) for scheme in (products, experts))
+        if linear:
+            made = msgspec.structs.replace(made, linear_rate=made.linear_rate / linear.linear,
+                                           linear_bytes=made.linear_bytes / linear.linear)
+        if expert:
+            made = msgspec.structs.replace(made, **{field: getattr(expert, field) for field in _MEASURED[1:]})
+        return made, own, measured and familiar
+
     def interval(self, evidence: str) -> Interval:
         """The factors for that evidence."""
         return next(one for one in self.intervals if one.evidence == evidence)
@@ -194,7 +261,50 @@ def _split(arch: str) -> tuple[str, int]:
     return (match[1], int(match[2])) if match else (arch, 0)
 
 
+FACTORS: dict[str, dict[str, int]] = {
+    "products": {"linear_rate": -1, "linear_bytes": -1},
+    "experts": {"expert_rate": -1, "expert_bytes": -1, "expert_call": 1},
+    "attention": dict.fromkeys(("cache_bytes", "cache_rate_decode", "cache_rate_prefill", "latent_bytes",
+                                "latent_rate_decode", "latent_rate_prefill", "state_bytes", "state_rate"), -1),
+    "links": {"link": -1, "reduce_call": 1, "reduce_step": 1, "exchange_call": 1, "far_call": 1},
+    "calls": {"operator_call": 1},
+    "steps": {"step": 1, "sequence": 1},
+    "prefill": {"prefill_factor": 1},
+    "prefill of others": {"share": 1},
+    "waiting": {"queue": 1, "loaded": 1, "burst": 1, "apart_queue": 1, "unstated_queue": 1},
+    "requests": {"request": 1, "apart_request": 1},
+}
+"""Causes of time that a calibration has factors for -> the figures that say how long they take, with the power of the
+factor: -1 for shares of a rate."""
+
+
+def calibrated(known: Efficiency, calibration: Calibration) -> Efficiency:
+    """The figures with those factors, and the intervals of the measurements where there were enough."""
+    powers: dict[str, list[tuple[float, int]]] = {}
+    for cause, factor in calibration.factors.items():
+        for field, power in FACTORS[cause].items():
+            powers.setdefault(field, []).append((factor, power))
+    intervals = tuple(msgspec.structs.replace(one, tpot=calibration.tpot or one.tpot, ttft=calibration.ttft or one.ttft)
+                      for one in known.intervals)
+    return msgspec.structs.replace(
+        known, common=_changed(known.common, powers), intervals=intervals,
+        **{part: tuple(_changed(one, powers) for one in getattr(known, part))
+           for part in ("generations", "engines", "kernels")})
+
+
+def _changed(one: Figures, powers: dict[str, list[tuple[float, int]]]) -> Figures:
+    own = [field for field in one.__struct_fields__ if field in powers]
+    if isinstance(one, Generation):
+        own = [field for field in own if field != "prefill_factor"]  # an engine has one of that name, and it is enough
+    return msgspec.structs.replace(one, **{field: getattr(one, field) * prod(factor**power for factor, power
+                                                                            in powers[field]) for field in own})
+
+
 @cache
-def efficiency() -> Efficiency:
-    """The figures."""
+def _shipped() -> Efficiency:
     return msgspec.convert(loads(files(__package__).joinpath("efficiency.toml").read_text()), Efficiency)
+
+
+def efficiency(calibration: Calibration | None = None) -> Efficiency:
+    """The figures; with a calibration those that it makes of them."""
+    return calibrated(_shipped(), calibration) if calibration else _shipped()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import msgspec
 
 from dayzero.data.precisions import Precision, Variant, precision
@@ -58,6 +60,16 @@ def weights_at_most_8_bits(model: ModelSpec) -> bool:
     """Whether most stored bytes are of weights of at most 8 bits."""
     linear = [family for family in model.families if family.parameters]
     return 8 * sum(family.stored_bytes for family in linear) < 12 * sum(family.parameters for family in linear)
+
+
+def schemes(model: ModelSpec) -> tuple[str, str]:
+    """(scheme of most bytes of matrices that all tokens use, of those of routed experts; empty: it has none)."""
+    stored: tuple[Counter[str], Counter[str]] = Counter(), Counter()
+    for family in model.families:
+        if family.parameters and len(family.shape) >= 2:
+            stored[is_expert(family)][family.scheme] += family.stored_bytes
+    linear, expert = (max(one, key=one.__getitem__, default="") for one in stored)
+    return linear, expert
 
 
 def with_kv_heads(model: ModelSpec, heads: int) -> ModelSpec:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from .base import Noun, Request
+from .calibration import Calibration
 from .hardware import Cluster
 from .layout import Layout
 from .workload import Limits, Workload
@@ -368,3 +369,5 @@ class Target(Noun, frozen=True, kw_only=True):
     """The release is a sample of the tensors."""
     waivers: tuple[Waiver, ...] = ()
     """Findings of preflight that are accepted."""
+    calibration: Calibration | None = None
+    """What the user's own measurements say about the figures that times are predicted with; None: nothing."""

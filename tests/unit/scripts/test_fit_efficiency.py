@@ -15,6 +15,7 @@ import pytest
 from tests.support.config_release import LLAMA, release
 
 from dayzero.data.efficiency import Efficiency, efficiency
+from dayzero.fitting import least_squares
 
 SCRIPTS = Path(__file__).parents[3] / "scripts"
 
@@ -35,7 +36,7 @@ def start() -> dict[str, Any]:
 
 def test_the_minimum_of_a_curved_valley(fit: ModuleType) -> None:
     # Rosenbrock's function: the minimum is at (1, 1)
-    found = fit.least_squares(lambda x: np.array([1 - x[0], 10 * (x[1] - x[0] ** 2)]), np.array([-1.2, 1.0]), 500)
+    found = least_squares(lambda x: np.array([1 - x[0], 10 * (x[1] - x[0] ** 2)]), np.array([-1.2, 1.0]), 500)
     assert found == pytest.approx([1, 1], abs=1e-3)
 
 
@@ -61,7 +62,7 @@ def test_figures_that_made_a_table_are_found_again(fit: ModuleType, start: dict[
         writer = csv.DictWriter(file, rows[0])
         writer.writeheader()
         writer.writerows(rows)
-    sample = fit.gather(points, tmp_path / "r", start)
+    sample = fit.gather(points, [tmp_path / "r"], fit.blank(start))
     assert len(sample.cases) == len(rows)
     true = figures.first.copy()
     number = figures.keys.index(("generation", "linear_bytes", 0))

@@ -41,7 +41,7 @@ class Planner:
 
     def __init__(self, model: ModelSpec, target: Target, graph: OpGraph | None) -> None:
         self.model, self.target, self.graph = model, target, graph
-        self.speeds: Speeds = speeds(target.cluster.device, target.engine.name)
+        self.speeds: Speeds = speeds(target, model)
 
     def candidate(self, found: Evaluated, row: int, split: Split) -> Candidate:
         """One of the evaluated layouts, without the explanation, which needs the others."""

@@ -49,14 +49,14 @@ def of_shares(made: Batching, room: Value) -> Server:
     """By the shares that devices reach. `room`: sequences of full length that fit, over all replicas."""
     figures = made.shares.generation, made.shares.engine, made.shares.common
     layouts, workload, load = made.layouts, made.target.workload, made.load(room)
-    inner, spread = layouts.tp // layouts.attention_degree, np.maximum(layouts.ep // layouts.tp, 1)
+    inner = layouts.tp // layouts.attention_degree
 
     def step(batch: float) -> Value:
-        return step_seconds(made.answering(*made.parted(batch * inner)), batch * inner * spread, load, *figures)
+        return step_seconds(made.answering(*made.parted(batch * inner)), batch, load, *figures)
 
     alone = pass_seconds(load.alone, *figures, prefill=True, narrow=load.narrow)
     prompts = max(1, workload.max_batched_tokens // workload.computed_tokens)
-    busy = made.passing(prefill_step(made.target, prompts)).slowest / prompts
+    busy = made.passing(prefill_step(made.target, prompts * inner)).slowest / prompts
     found = _server(made.target, layouts, room, step, MILLI * made.shares.engine.request + alone, busy,
                     made.shares.engine.share)
     return replace(found, first=found.steps[0])

@@ -3,12 +3,13 @@
     time between tokens = decode step + share x prefills of others in the time of an output / its tokens
     time to the first   = request + own prefill + a running step + prefills waited for + waiting for room in the cache
 
-Workers that only prefill or only decode do not wait for each other. docs/numbers.md has the formulas in full.
+Workers that only prefill or only decode do not wait for each other. Where requests are let in slowly fewer are decoded
+together, and the others wait. docs/numbers.md has the formulas in full.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,13 @@ from .terms import Terms, Value
 from .timing import MICRO, Figures, pass_seconds
 
 MILLI = 1e-3
+GROWING = ("linear_rate", "expert_rate", "cache_rate", "cache_bytes", "latent_rate", "latent_bytes", "state_rate",
+           "state_bytes", "pointwise_rate", "pointwise_bytes", "rows", "sent")
+"""Fields of `Terms` that grow with the sequences of a decode step."""
+ROUNDS = 4
+"""Steps towards how many sequences run."""
+LEAST = 1e-3
+"""Share of the sequences that always run."""
 
 
 @dataclass
@@ -48,7 +56,11 @@ class Load:
     unstated: Value
     """1: and how many is not stated."""
     batch: Value
-    """Sequences that are decoded together by one worker."""
+    """Sequences that are decoded together by one group of ranks with attention, and a scheduler, of its own."""
+    schedulers: Value = 1.0
+    """Such groups, of all workers that decode."""
+    drafted: Value = 0.0
+    """1: the model proposes tokens itself, and `output` counts those that are kept one by one all the same."""
 
     @classmethod
     def stack(cls, loads: list[Load]) -> Load:
@@ -61,31 +73,63 @@ class Load:
         return cls(**made)
 
 
+def fewer(terms: Terms, share: Value) -> Terms:
+    """A decode step with that share of the sequences: what grows with them, which weights that are read do not."""
+    grown = {name: getattr(terms, name) * share for name in GROWING}
+    return replace(terms, expert_rows=np.maximum(1.0, terms.expert_rows * share), **grown)
+
+
 def step_seconds(decode: Terms, batch: Value, load: Load, generation: Figures, engine: Figures, common: Figures
                  ) -> Value:
-    """Seconds of a decode step of `batch` sequences on each worker, of layouts as those of `load`."""
+    """Seconds of a decode step of `batch` sequences of each scheduler, of layouts as those of `load`."""
     seconds = pass_seconds(decode, generation, engine, common, prefill=False, narrow=load.narrow)
-    return seconds * (1 + load.wide * (common.wide - 1)) + (engine.step + engine.sequence * batch) * MICRO
+    seconds = seconds * (1 + load.wide * (common.wide - 1)) + (engine.step + engine.sequence * batch) * MICRO
+    return seconds * (1 + load.drafted * (common.drafted - 1))
 
 
 def served(load: Load, generation: Figures, engine: Figures, common: Figures) -> tuple[Value, Value]:
     """(seconds between tokens, seconds to the first token), means over requests."""
-    step = step_seconds(load.decode, load.batch, load, generation, engine, common)
-    own = pass_seconds(load.alone, generation, engine, common, prefill=True, narrow=load.narrow)
-    each = pass_seconds(load.together, generation, engine, common, prefill=True, narrow=load.narrow) / load.prompts
-    waiting = np.maximum(load.requests / load.groups - 1, 0.0)
-    beside = np.minimum(load.held, load.requests) / load.groups
+    figures = generation, engine, common
+    own = pass_seconds(load.alone, *figures, prefill=True, narrow=load.narrow)
+    each = pass_seconds(load.together, *figures, prefill=True, narrow=load.narrow) / load.prompts
+    running = np.minimum(load.held, load.requests)
+    taken = _taken_up(load, running, each, figures)
+    step, tpot = _between(load, running, taken, each, figures)
+    beside = running * taken / load.groups
+    waited = np.maximum(beside - 1, 0.0)
     prefilling = beside * each / (beside * each + load.output * step)
-    together = step + beside / load.output * each * engine.share
-    short = np.maximum(load.requests / load.held - 1, 0.0)
-    queue = np.maximum(beside - 1, 0.0) ** engine.queue_power * (engine.queue + engine.loaded * prefilling) * each
-    first = MILLI * engine.request + own + step + queue + short * (load.output * together + own)
-    decoding = step * common.apart_decode
-    hidden = load.unstated > 0
+    queue = each * (engine.burst * waited / 2
+                    + waited ** engine.queue_power * (engine.queue + engine.loaded * prefilling))
+    room = np.maximum(load.requests / (running * taken) - 1, 0.0) * (load.output * tpot + own)
+    first = MILLI * engine.request + own + step + queue + room
+    hidden, waiting = load.unstated > 0, np.maximum(load.requests / load.groups - 1, 0.0)
     waits = np.where(hidden, common.unstated_queue * waiting ** common.unstated_power,
                      common.apart_queue * waiting ** common.apart_power)
-    sent = MILLI * (engine.request + common.apart_request) + own + decoding + each * waits
-    faster = common.unstated_tpot * load.batch ** -common.unstated_batch * np.where(
-        load.wide > 0, common.unstated_wide, 1.0)
-    tpot = np.where(load.apart > 0, decoding * np.where(hidden, faster, 1.0), together)
-    return tpot, np.where(load.apart > 0, sent, first)
+    sent = MILLI * (engine.request + common.apart_request) + own + step + each * waits + room
+    faster = np.where(hidden, engine.unstated_tpot * np.where(load.wide > 0, common.unstated_wide, 1.0), 1.0)
+    return tpot * faster, np.where(load.apart > 0, sent, first)
+
+
+def _between(load: Load, running: Value, taken: Value, each: Value, figures: tuple[Figures, Figures, Figures]
+             ) -> tuple[Value, Value]:
+    """(a decode step, the time between tokens) with that share of the sequences that could run."""
+    step = step_seconds(fewer(load.decode, taken), load.batch * taken, load, *figures)
+    others = np.where(load.apart > 0, 0.0, running * taken / load.groups / load.output * each * figures[1].share)
+    return step, step + others
+
+
+def _taken_up(load: Load, running: Value, each: Value, figures: tuple[Figures, Figures, Figures]) -> Value:
+    """The share of the sequences that could run which do. Where requests are let in more slowly than they would be
+    answered, by workers that only prefill or by the process that hands tokens out, so many run as are let in while one
+    is answered; found by a few steps towards that."""
+    _, engine, common = figures
+    let_in = np.where(load.apart > 0,
+                      np.where(load.unstated > 0, np.inf, common.apart_capacity * load.groups / each),
+                      load.schedulers / (engine.stream * MICRO * load.output))
+    taken = np.ones_like(each * running)
+    for _ in range(ROUNDS):
+        answered = running * taken / (load.output * _between(load, running, taken, each, figures)[1])
+        if np.all(answered <= let_in) and np.all(taken == 1):
+            break
+        taken = np.clip(np.minimum(1.0, taken * let_in / answered), LEAST, 1.0) ** 0.7 * taken**0.3
+    return taken

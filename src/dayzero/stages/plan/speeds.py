@@ -14,7 +14,8 @@ import numpy as np
 from dayzero.data.efficiency import Common, EngineFigures, Generation, Interval, efficiency
 from dayzero.data.measured import Library, library
 from dayzero.data.measured.mapping import mapping
-from dayzero.schema import Device, Noun, Target
+from dayzero.placement.precision import schemes
+from dayzero.schema import ModelSpec, Noun, Target
 
 Triple = np.ndarray[Any, np.dtype[np.float64]]
 """Shape [3]: fastest, expected, slowest."""
@@ -73,30 +74,30 @@ def tables_for(target: Target) -> Library | None:
     return library(None, tuple(Path(table) for table in asked.tables)) if asked.times == "measured" else None
 
 
-def speeds(device: Device, engine: str = "", tables: Library | None = None) -> Speeds:
-    """The factors for a measured device, one with a stated efficiency, or one of which only the datasheet is known; of
-    the last `tables` that have the device take part."""
+def speeds(target: Target, model: ModelSpec, tables: Library | None = None) -> Speeds:
+    """The factors for a measured device, one with a stated efficiency, or one of which only the datasheet is known."""
+    device = target.cluster.device
     around, waiting = np.array([SPREAD, 1.0, 1 / SPREAD]), np.array([1 / SPREAD, 1.0, SPREAD])
     if device.measured:
         return Speeds(matrix=around, memory=around, link=around, waiting=waiting, source="measured here")
     if device.efficiency is None:
-        return _fitted(device, engine, tables if tables and tables.knows(device.name) else None)
+        return _fitted(target, model, tables if tables and tables.knows(device.name) else None)
     reached = np.minimum(around * device.efficiency, 1.0)
     return Speeds(matrix=reached, memory=reached, link=around, waiting=waiting,
                   source=f"datasheet at a stated efficiency of {device.efficiency:g}")
 
 
-def _fitted(device: Device, engine: str, tables: Library | None) -> Speeds:
+def _fitted(target: Target, model: ModelSpec, tables: Library | None) -> Speeds:
     """The shares of the device's generation under the engine; the interval is that of such cases."""
-    known = efficiency()
-    (generation, measured), (figures, familiar) = known.generation(device.arch), known.engine(engine)
-    like = "measured" if measured and familiar else "not measured"
-    between = known.interval(f"together, {like}")
+    known, arch = efficiency(target.calibration), target.cluster.device.arch
+    generation, figures, measured = known.figures(arch, target.engine.name, *schemes(model))
+    between = known.interval(f"together, {'measured' if measured else 'not measured'}")
     around = np.array([between.tpot[0], 1.0, between.tpot[1]])
-    whose = "of its generation" if measured else "like it"
+    whose = "of its generation" if known.generation(arch)[1] else "like it"
+    own = f", calibrated with {target.calibration.source}" if target.calibration else ""
     also = f"; {' and '.join(mapping().used)} operators by measured tables ({tables.name})" if tables else ""
     return Speeds(matrix=generation.linear_rate / around, memory=generation.linear_bytes / around,
                   link=generation.link / around, waiting=around,
                   shares=Shares(generation=generation, engine=figures, common=known.common, between=between,
                                 tables=tables),
-                  source=f"datasheet at the shares that devices {whose} reached{also}")
+                  source=f"datasheet at the shares that devices {whose} reached{own}{also}")

@@ -37,12 +37,15 @@ def pass_seconds(terms: Terms, generation: Figures, engine: Figures, common: Com
         if kind in ("cache", "latent"):
             moved = moved * (1 + narrow * (engine.cache_item - 1))
         seconds = class_seconds(kind, rate, moved, generation, rows=rows, prefill=prefill)
+        if kind in ("cache", "latent") and not prefill:
+            seconds = seconds * engine.cache_factor
         busy = busy + (seconds * (1 + terms.whole_experts * (common.imbalance - 1)) if kind == "expert" else seconds)
     busy = busy + MICRO * (
         terms.reduces * generation.reduce_call + terms.reduce_steps * generation.reduce_step
         + terms.exchanges * common.exchange_call + terms.far * common.far_call)
     if prefill:
-        return (busy + MICRO * terms.operators * prefill_call(generation, engine)) * engine.prefill_factor
+        called = terms.operators * prefill_call(generation, engine) + terms.expert_layers * engine.prefill_expert
+        return (busy + MICRO * called) * engine.prefill_factor
     return busy + MICRO * (terms.operators * decode_call(generation, engine)
                            + terms.expert_layers * generation.expert_call)
 

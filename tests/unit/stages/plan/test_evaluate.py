@@ -12,6 +12,7 @@ from dayzero.placement import blockers, device_bytes, split_layers
 from dayzero.placement.cache import allocated_sequence, allocation_of
 from dayzero.placement.many import Layouts
 from dayzero.placement.memory import sequences_per_replica, value_bytes
+from dayzero.placement.precision import schemes
 from dayzero.resolve import resolve_target
 from dayzero.schema import Layout
 from dayzero.stages.plan.evaluate import evaluate
@@ -125,9 +126,9 @@ def alone(model, there, layout, room):
     load = Load(decode=passes[0], alone=passes[1], together=passes[2], prompts=prompts, requests=workload.concurrency,
                 held=held, groups=layout.dp * layout.tp // layout.attention_degree, output=workload.output_tokens,
                 narrow=float(narrow), wide=float(spread > 8), apart=0.0, unstated=0.0,
-                batch=held * spread / layout.dp)
-    return served(load, known.generation(there.cluster.device.arch)[0], known.engine(there.engine.name)[0],
-                  known.common)
+                batch=held / (layout.dp * inner), schedulers=layout.dp * inner)
+    generation, engine, _ = known.figures(there.cluster.device.arch, there.engine.name, *schemes(model))
+    return served(load, generation, engine, known.common)
 
 
 @pytest.mark.parametrize("kind", [{}, {"efficiency": 0.7}, {"efficiency": 1.0, "measured": True}])
@@ -167,7 +168,7 @@ def test_a_shared_cache_is_read_faster_and_holds_more(models):
     found = evaluate(models["deepseek-v3"], there, Layouts.of([Layout(tp=8), Layout(tp=8, cp=8)]))
     assert found.fits.all() and found.max_sequences[1] > 7 * found.max_sequences[0]
     # 32 sequences of 102,000 entries of 1,152 bytes in 61 layers, at 1 TB/s, seven of eight not read
-    assert 0.5 * 0.2 < found.tpot_s[0] - found.tpot_s[1] < 2 * 0.2
+    assert 0.4 * 0.2 < found.tpot_s[0] - found.tpot_s[1] < 2 * 0.2
 
 
 def test_each_layout_may_have_a_concurrency_of_its_own(models, cluster):

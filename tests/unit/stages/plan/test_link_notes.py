@@ -50,7 +50,7 @@ def test_a_measured_machine_has_nothing_to_say() -> None:
 def test_a_plan_carries_the_warning() -> None:
     on = target(8, on=device())
     for cluster, warned in ((on, True), (faster(on, 1e9), False)):
-        said = notes(dense(), cluster, speeds(on.cluster.device), None)
+        said = notes(dense(), cluster, speeds(on, dense()), None)
         assert any(note.startswith(NOMINAL) for note in said) == warned
 
 

@@ -34,7 +34,7 @@ def graph(operators):
 def roofline(target_, layout=None, split=WHOLE, model=DENSE, traced=None):
     layouts = Layouts.of([layout or Layout(pp=len(split))])
     held = rows(model, layouts, lambda model, pp: split)
-    return Roofline(model, target_, speeds(target_.cluster.device), traced, layouts, held,
+    return Roofline(model, target_, speeds(target_, model), traced, layouts, held,
                     hops(target_.cluster, layouts, held))
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import msgspec
 import numpy as np
 import pytest
 from tests.support.plan_models import dense, sparse, target
 
 from dayzero.data.efficiency import efficiency
 from dayzero.schema import Layout
-from dayzero.stages.plan.serving import Load, served
+from dayzero.stages.plan.serving import Load, fewer, served
 from dayzero.stages.plan.stage import stage
 from dayzero.stages.plan.terms import Terms, terms
 from dayzero.stages.plan.timing import pass_seconds, smooth_max
@@ -50,7 +51,7 @@ def test_a_pass_by_hand() -> None:
     one = Terms(linear_bytes=1e-3, operators=100, reduces=10, reduce_steps=20, rows=1e9)
     figures = SimpleNamespace(**dict.fromkeys(GENERATION.__struct_fields__, 1.0))
     figures.linear_bytes, figures.reduce_call, figures.reduce_step, figures.operator_call = 0.5, 7.0, 2.0, 3.0
-    engine = SimpleNamespace(operator_factor=2.0, cache_item=1.0)
+    engine = SimpleNamespace(operator_factor=2.0, cache_item=1.0, cache_factor=1.0)
     common = SimpleNamespace(imbalance=1.0, exchange_call=0.0, far_call=0.0)
     seconds = pass_seconds(one, figures, engine, common, prefill=False, narrow=0.0)
     assert seconds == pytest.approx(2e-3 + (10 * 7 + 20 * 2 + 100 * 3 * 2) * 1e-6)
@@ -74,7 +75,7 @@ def load(**changes: float) -> Load:
 
 def test_prefills_of_others_delay_tokens_by_their_share_of_an_answer() -> None:
     short, long = (served(load(output=output), GENERATION, ENGINE, COMMON)[0] for output in (10, 1000))
-    apart = served(load(output=10, apart=1), GENERATION, ENGINE, COMMON)[0] / COMMON.apart_decode
+    apart = served(load(output=1e6, apart=1), GENERATION, ENGINE, COMMON)[0]
     assert short - apart == pytest.approx(100 * (long - apart)) and short > long > apart
 
 
@@ -82,3 +83,27 @@ def test_without_room_in_the_cache_requests_wait_for_answers() -> None:
     tpot, soon = served(load(), GENERATION, ENGINE, COMMON)
     _, late = served(load(held=4), GENERATION, ENGINE, COMMON)
     assert late - soon > 0.9 * 100 * tpot * 0.5
+
+
+def test_what_lets_requests_in_slowly_leaves_fewer_to_be_decoded() -> None:
+    many = {"requests": 512, "held": 512, "batch": 512, "output": 1000}
+    slow = msgspec.structs.replace(ENGINE, stream=1000.0)  # a thousand tokens a second
+    tpot, ttft = served(load(**many), GENERATION, slow, COMMON)
+    fast, soon = served(load(**many), GENERATION, msgspec.structs.replace(ENGINE, stream=1e-3), COMMON)
+    assert tpot < fast and ttft > 10 * soon
+    assert 512 * 1000 / (ttft + 1000 * tpot) == pytest.approx(1000, rel=0.2)
+
+
+def test_workers_that_only_prefill_let_in_what_they_can_do() -> None:
+    many = {"requests": 512, "held": 512, "batch": 512, "output": 1000, "apart": 1}
+    prompt = pass_seconds(load().alone, GENERATION, ENGINE, COMMON, prefill=True, narrow=0.0)
+    slow = msgspec.structs.replace(COMMON, apart_capacity=0.01)  # of 1 / prompt a second
+    tpot, ttft = served(load(**many), GENERATION, ENGINE, slow)
+    assert 512 / (ttft + 1000 * tpot) == pytest.approx(0.01 / prompt, rel=0.2)
+
+
+def test_fewer_sequences_read_the_same_weights() -> None:
+    whole = terms(sparse(), Layout(tp=4), target(4), STEP, COMMON)
+    half = fewer(whole, 0.5)
+    assert half.linear_bytes == whole.linear_bytes and half.operators == whole.operators
+    assert half.cache_bytes == pytest.approx(whole.cache_bytes / 2) and half.rows == whole.rows / 2
