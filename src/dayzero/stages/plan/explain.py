@@ -111,12 +111,23 @@ def summed_up(plan: Plan) -> Plan:
         said[0] += f" Nearest is {nearest.layout.text}. {nearest.explanation}"
         said += [f"It needs {nearest.comparison}."] if isinstance(nearest, Candidate) and nearest.comparison else []
     if plan.limits and plan.best and not plan.best.within:
-        said.append(verdict(plan.limits))
+        said += [verdict(plan.limits), *fewer(plan)]
     others: list[Candidate | Trained] = [*plan.candidates[1:], *plan.training[1:]]
     runner_up = next((one for one in others if one.fits and one.comparison), None)
     if runner_up:
         said.append(f"Next is {runner_up.layout.text}: {runner_up.comparison}.")
     return msgspec.structs.replace(plan, summary=(*said, *map(smallest, plan.smallest)))
+
+
+def fewer(plan: Plan) -> list[str]:
+    """With how many sequences at most the limits can be kept on this cluster."""
+    kept = [point for point in plan.front if point.within]
+    if not kept:
+        return []
+    most = max(kept, key=lambda point: (point.concurrency, point.tokens_per_s_per_device))
+    return [f"With {most.concurrency:,} sequences instead of {plan.workload['concurrency']:,} {most.layout.text} keeps "
+            f"to the limits: TPOT {format_seconds(most.tpot_s)}, TTFT {format_seconds(most.ttft_s)}, "
+            f"{rate(most.tokens_per_s_per_device * most.layout.world_size)} tokens/s."]
 
 
 def smallest(size: Size) -> str:

@@ -84,7 +84,7 @@ def stacked(bars: Mapping[str, Mapping[str, Any]], scale: float, unit: str, main
         figure.add_bar(y=names, x=lengths, orientation="h", name=plain(name), marker={"color": colour},
                        hovertemplate="%{y}<br>%{fullData.name}: %{x:.3g} " + unit + "<extra></extra>")
     figure.update_layout(barmode="stack", xaxis_title=unit, yaxis={"autorange": "reversed", "automargin": True},
-                         height=160 + 34 * len(bars), bargap=0.35, legend={
+                         height=110 + 34 * len(bars) + 12 * len(figure.data), bargap=0.35, legend={
                              "orientation": "h", "y": 1.0, "yanchor": "bottom", "traceorder": "normal", "maxheight": 1})
     return figure
 

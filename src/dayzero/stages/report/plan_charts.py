@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 import plotly.graph_objects as go
@@ -96,7 +97,7 @@ def trade_off_chart(plan: Plan, limits: Limits, against: str) -> Chart | None:
     """Throughput of a device against a latency: the layouts and loads that no other beats, and the layouts at the load
     that was asked for."""
     named, figure_of = _LATENCIES[against]
-    front = [point for point in plan.front if against in point.best_for]
+    front = sorted((point for point in plan.front if against in point.best_for), key=attrgetter(figure_of))
     fitting = [one for one in plan.candidates if one.fits]
     if not front and not fitting:
         return None
