@@ -41,7 +41,7 @@ def probe(
     as_json: AsJson = False,
 ) -> None:
     """Measure links, devices and disks, and file the result where plans find it (docs/probe.md)."""
-    from dayzero.data.topologies import check_library, file_topology, library_folder, measured, published, topology
+    from dayzero.data.topologies import check_library, library_folder, measured, published, topology
 
     from .topology_tables import compared_table, topologies_table, topology_table
 
@@ -54,17 +54,25 @@ def probe(
     if shown is not None:
         made = topology(shown, Path(), library)
     else:
+        wish = _wish(backend, seconds, disk, domains)
         if out is not None:
             refuse_output("--out", out, ())
         else:
             check_library(library_folder(library))
-        measured_now = _measured(ranks, _wish(backend, seconds, disk, domains), network)
+        measured_now = _measured(ranks, wish, network)
         if measured_now is None:  # another rank prints
             return
         made = measured_now
-        path = file_topology(made, out or library_folder(library))
-        sys.stderr.write(f"filed: {path}\n")
+        _file(made, out, library_folder(library))
     show(lambda: made, lambda: compared_table(made, other) if other else topology_table(made), as_json)
+
+
+def _file(made: Topology, out: Path | None, library: Path) -> None:
+    """Write a topology to a file, or into the library, and say where."""
+    from dayzero.data.topologies import ENDING, file_topology
+
+    place = file_topology(made, out or library / f"{made.name}{ENDING}")
+    sys.stderr.write(f"filed: {place}\n")
 
 
 def _one_thing(listed: bool, shown: str | None, ranks: int | None) -> None:

@@ -46,11 +46,14 @@ def library_folder(library: Path | None = None) -> Path:
 
 
 def check_library(folder: Path) -> None:
-    """Raise StoreError unless files can be added to the library, which is made if it is not there."""
+    """Raise StoreError unless files can be added to the library, which may not be there yet. Nothing is left."""
+    absent = [each for each in (folder, *folder.parents) if not os.path.lexists(each)]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
+        for each in absent:
+            each.rmdir()
     except OSError as error:
         raise StoreError(f"cannot write the topology library {folder}: {error.strerror}",
                          "give another folder with --library, or a file with --out") from None

@@ -45,8 +45,8 @@ def test_a_library_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="cannot write the topology library"):
         library.check_library(tmp_path / "file" / "below")
-    library.check_library(tmp_path / "new")
-    assert list((tmp_path / "new").iterdir()) == []
+    library.check_library(tmp_path / "new" / "library")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_names(tmp_path: Path) -> None:
