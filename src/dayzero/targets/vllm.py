@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import math
 from importlib.resources import files
 
@@ -58,7 +59,7 @@ class Vllm:
         moe = any(kind.experts for kind in release.model.feed_forwards.values())
         layout, whole_replicas = _per_server(candidate.layout, moe)
         nodes = math.ceil(layout.world_size / target.cluster.devices_per_node)
-        refusal = _refusal(layout, nodes, target)
+        refusal = _refusal(layout, nodes, target) or _outside(candidate)
         if refusal:
             return Launch(commands={}, files={}, notes=(refusal,))
         words, environment = _words(release, candidate, layout, target), _environment(candidate)
@@ -101,6 +102,15 @@ def _refusal(layout: Layout, nodes: int, target: Target) -> str:
     return ""
 
 
+def _outside(candidate: Candidate) -> str:
+    """Why the engine cannot keep outside of the devices what the plan keeps there; empty when it can."""
+    kept = candidate.offload
+    if kept and (kept.disk_bytes or "cache" in kept.shares):
+        return ("vLLM keeps weights in the host's memory, and the plan also needs "
+                f"{'the disk' if kept.disk_bytes else 'cache there'}")
+    return ""
+
+
 def _words(release: Release, candidate: Candidate, layout: Layout, target: Target) -> list[str]:
     """The command without node rank and addresses."""
     model, revision = _model(release)
@@ -116,8 +126,20 @@ def _words(release: Release, candidate: Candidate, layout: Layout, target: Targe
     words += ["--max-model-len", str(_length(release, target)), "--max-num-seqs", str(sequences),
               "--max-num-batched-tokens", str(batched),
               "--gpu-memory-utilization", f"{target.cluster.memory_utilization:g}"]
+    words += ["--enable-prefix-caching"] if target.workload.prefix_hit else []
+    if candidate.offload:
+        words += ["--cpu-offload-gb", str(math.ceil(candidate.offload.host_bytes / _GIB))]
+    if _proposes(release, target):
+        words += ["--speculative-config", json.dumps(
+            {"method": "mtp", "num_speculative_tokens": target.workload.draft_tokens})]
     words += ["--trust-remote-code"] if _own_code(release) else []
     return [*words, "--host", "127.0.0.1", "--port", "8000"]
+
+
+def _proposes(release: Release, target: Target) -> bool:
+    """Whether the release's own layers propose tokens."""
+    workload = target.workload
+    return bool(workload.draft_tokens and release.model.mtp_layers and target.engine.facts.speculative == "mtp")
 
 
 def _model(release: Release) -> tuple[str, str]:
@@ -139,9 +161,12 @@ def _length(release: Release, target: Target) -> int:
 
 
 def _sequences(candidate: Candidate, target: Target) -> int:
-    """Sequences at a time for each data parallel rank (the option counts for one): as many as the workload wants
-    and the plan has room for."""
+    """Sequences at a time for each data parallel rank (the option counts for one): as many as the workload wants, or as
+    random arrivals almost never exceed (four standard deviations of Poisson), and the plan has room for."""
     wanted = math.ceil(target.workload.concurrency / candidate.layout.dp)
+    if candidate.arrivals:
+        mean = candidate.arrivals.sequences / candidate.layout.dp
+        wanted = max(wanted, math.ceil(mean + 4 * math.sqrt(mean) + 1))
     room = candidate.max_sequences // candidate.layout.dp
     return max(1, min(wanted, room))
 
@@ -170,6 +195,9 @@ def _notes(release: Release, candidate: Candidate, layout: Layout, target: Targe
     if _sequences(candidate, target) * candidate.layout.dp < target.workload.concurrency:
         notes.append(f"The workload asks for {target.workload.concurrency} sequences at a time; there is room for "
                      f"{candidate.max_sequences} of full length, the others wait.")
+    if target.workload.draft_tokens and not _proposes(release, target):
+        notes.append(f"The plan counts on {target.workload.draft_tokens} proposed tokens a pass: say with "
+                     "--speculative-config what proposes them.")
     if layout.cp > 1:
         notes.append("Context parallelism is for decoding only: ranks of the tp group share the KV cache.")
     return [*notes, *_cpu_notes(candidate, layout, target)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 
 import msgspec
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from tests.support.results import adapted, large_candidate, large_release, large_target
 
 from dayzero.errors import LayoutError, UsageError
-from dayzero.schema import Layout
+from dayzero.schema import Arrivals, Layout, Offload
 from dayzero.targets import EMIT_TARGETS
 from dayzero.targets.base import comment
 from dayzero.targets.vllm import VLLM, profile
@@ -131,3 +132,44 @@ def test_any_layout_gives_commands_or_a_reason(tp: int, pp: int, dp: int, ep: in
     assert launch.commands or launch.notes
     for command in launch.commands.values():
         assert {word for word in shlex.split(command) if word.startswith("--")} <= set(profile().flags["allowed"])
+
+
+def _command(candidate, target, release=None) -> str:
+    return VLLM.launch(release or large_release(), candidate, target).commands.get("vllm", "")
+
+
+def test_weights_outside_of_the_devices() -> None:
+    target = large_target(1)
+    plain = large_candidate(Layout(tp=8), target, fits=True)
+    kept = Offload(shares={"experts": 0.5}, host_bytes=3 * 2**30 + 1, disk_bytes=0, needed_bytes=2**30, bound_s=0.1)
+    moved = msgspec.structs.replace(plain, offload=kept)
+    assert _value(_command(moved, target), "--cpu-offload-gb") == "4"
+    assert "--cpu-offload-gb" not in _command(plain, target)
+    for changes in ({"disk_bytes": 1}, {"shares": {"cache": 0.1}}):
+        other = msgspec.structs.replace(plain, offload=msgspec.structs.replace(kept, **changes))
+        launch = VLLM.launch(large_release(), other, target)
+        assert not launch.commands and "the plan also needs" in launch.notes[0]
+
+
+def test_tokens_that_are_proposed_and_prefixes_that_are_found() -> None:
+    target = large_target(1)
+    workload = msgspec.structs.replace(target.workload, draft_tokens=3, acceptance_length=2.5, prefix_hit=0.5)
+    asked = msgspec.structs.replace(target, workload=workload, engine=msgspec.structs.replace(
+        target.engine, facts=msgspec.structs.replace(target.engine.facts, speculative="mtp")))
+    candidate, release = large_candidate(Layout(tp=8), target, fits=True), large_release()
+    layers = msgspec.structs.replace(release, model=msgspec.structs.replace(release.model, mtp_layers=1))
+    command = _command(candidate, asked, layers)
+    assert json.loads(_value(command, "--speculative-config")) == {"method": "mtp", "num_speculative_tokens": 3}
+    assert "--enable-prefix-caching" in command and "--enable-prefix-caching" not in _command(candidate, target)
+    other = msgspec.structs.replace(release, model=msgspec.structs.replace(release.model, mtp_layers=0))
+    launch = VLLM.launch(other, candidate, asked)
+    assert "--speculative-config" not in launch.commands["vllm"]
+    assert any("3 proposed tokens" in note for note in launch.notes)
+
+
+def test_room_for_random_arrivals() -> None:
+    target = large_target(1)
+    arrivals = Arrivals(rate=4.0, capacity=9.0, sequences=100.0, ttft_percentiles={}, gap_percentiles={})
+    candidate = msgspec.structs.replace(large_candidate(Layout(tp=8), target, fits=True), arrivals=arrivals,
+                                        max_sequences=1000)
+    assert _value(_command(candidate, target), "--max-num-seqs") == "141"  # 100 + 4 x 10 + 1

@@ -47,13 +47,12 @@ class Moved(NamedTuple):
 
 def relieved(model: ModelSpec, target: Target, found: Evaluated, evaluate: Evaluate
              ) -> tuple[Evaluated, dict[int, Moved]]:
-    """The layouts, of which those that lack memory fit if moving enough out makes them, and are as much slower; and by
-    row what is moved."""
+    """The layouts, of which, where none fits, those that lack least do if moving enough out makes them, and are as much
+    slower; and by row what is moved."""
     device = target.cluster.device
-    rows = np.flatnonzero(~np.asarray(found.fits, dtype=bool))
-    rows = rows[np.argsort(found.need_bytes[rows], kind="stable")[:MOST]]
-    if not rows.size or (device.host_bandwidth is None and device.disk_bandwidth is None):
+    if not len(found) or np.any(found.fits) or (device.host_bandwidth is None and device.disk_bandwidth is None):
         return found, {}
+    rows = np.argsort(found.need_bytes, kind="stable")[:MOST]
     made = {int(row): moving(model, found.layouts[int(row)], target) for row in rows}
     moved = {row: one for row, one in made.items() if one}
     if not moved:
