@@ -35,6 +35,14 @@ def graph_bytes(stated: Beside, layers: range, batch: Batch) -> Between:
     return stated.graph * (captured * len(layers))
 
 
+def budgeted_graph_bytes(rules: Allocation | None, layers: range, batch: Batch) -> int:
+    """The middle of what captured graphs take, where the budget pays for them."""
+    if rules is None or rules.beside is None or not rules.beside.graphs_in_budget:
+        return 0
+    between = graph_bytes(rules.beside, layers, batch)
+    return (between.least + between.most) // 2
+
+
 def _sizes(stated: Beside, largest: int) -> int:
     """Sizes of graphs of at most so many tokens."""
     fine = largest if stated.graph_coarse is None else min(largest, stated.graph_coarse)

@@ -271,10 +271,10 @@ def collective_bytes(layout: Layout | Layouts, rules: Allocation, device: Device
     return choose(layout.world_size > 1, rules.collective_bytes if fabric else rules.bus_collective_bytes, 0)
 
 
-def reserve_bytes(layout: Layout | Layouts, rules: Allocation | None, device: Device) -> Value:
-    """What the engine takes of a device beside weights, cache and activations: libraries, collectives, and where its
-    budget is what is free, the driver's part."""
+def reserve_bytes(rules: Allocation | None) -> int:
+    """What the engine takes of a device whatever it runs: libraries, and where its budget is what is free, the driver's
+    part."""
     if rules is None:
         return 0
     driver = 0 if rules.budget == "total" else rules.driver_bytes
-    return rules.library_bytes + collective_bytes(layout, rules, device) + driver
+    return rules.library_bytes + driver

@@ -2,28 +2,62 @@
 
 from __future__ import annotations
 
-from dayzero.arrays import Value, floor
+from functools import partial
+
+from dayzero.arrays import Value, choose, floor, largest
 from dayzero.schema import Engine, Layout, ModelSpec, WeightFamily
 from dayzero.schema.allocation import Allocation
 
 from .many import Layouts, Ranges, of_stage
 from .sequence import value_bytes
-from .split import attention_of, rank_bytes, stage_bytes, ways
+from .split import attention_of, layers_here, rank_bytes, ways
 
 _WIDE = 2
 """Bytes of a value of 16 bits."""
 
 
+PADDED, COPIED, TABLE = "padding of kernels", "absorbed projections", "rotary table"
+"""What an engine adds to the weights of the files."""
+
+
 def held_bytes(model: ModelSpec, layout: Layout | Layouts, engine: Engine, allocation: Allocation | None,
                layers: range | Ranges, arch: str = "") -> Value:
-    """Bytes of weights on one rank as the engine holds them: those of the files, what its kernels pad, copies of the up
-    projections of a latent attention, and the table of rotary positions. `arch`: of the devices. Without
-    rules of an engine: those of the files."""
-    stored = stage_bytes(model, layout, engine, layers)
-    if allocation is None:
-        return stored
-    return (stored + _padded(model, layout, engine, allocation, layers, arch)
-            + _absorbed(model, layout, allocation, layers) + _table(model, allocation))
+    """Bytes of weights on one rank as the engine holds them, see `weight_bytes`."""
+    return sum(weight_bytes(model, layout, engine, allocation, layers, arch).values())
+
+
+def weight_bytes(model: ModelSpec, layout: Layout | Layouts, engine: Engine, allocation: Allocation | None,
+                 layers: range | Ranges, arch: str = "") -> dict[str, Value]:
+    """Bytes of weights on one rank by what they belong to (attention, experts, embedding ...): those of the files, and
+    what the engine adds: what its kernels pad, copies of the up projections of a latent attention, and the table of
+    rotary positions. `arch`: of the devices. Without rules of an engine: those of the files."""
+    held = dict[str, Value]()
+    for family in model.families:
+        part = family.role.split(".")[0]
+        held[part] = held.get(part, 0) + rank_bytes(family, model, layout, engine, layers)
+    if allocation:
+        held |= {PADDED: _padded(model, layout, engine, allocation, layers, arch),
+                 COPIED: _absorbed(model, layout, allocation, layers), TABLE: _table(model, allocation)}
+    return held
+
+
+def rounding_bytes(model: ModelSpec, layout: Layout | Layouts, engine: Engine, allocation: Allocation | None,
+                   layers: range | Ranges) -> Value:
+    """Bytes that an allocator asks of the device beyond what the weights need: a layer's share of a family is one
+    tensor, its experts together."""
+    added: Value = 0
+    if allocation is None or allocation.rounding is None:
+        return added
+    large, step = allocation.rounding.large_bytes, allocation.rounding.step_bytes
+    for family in model.families:
+        count = of_stage(layers, partial(_tensors, family, model))
+        each = rank_bytes(family, model, layout, engine, layers) // largest(1, count)
+        added += choose(each >= large, count * (-each % step), 0)
+    return added
+
+
+def _tensors(family: WeightFamily, model: ModelSpec, layers: range) -> int:
+    return layers_here(family, model, layers)[0]
 
 
 def _padded(model: ModelSpec, layout: Layout | Layouts, engine: Engine, allocation: Allocation,

@@ -9,8 +9,11 @@ kv_cache     s * length (at most the window) * cache of one layer, divided as fa
 state        s * state of one linear layer, divided by heads; the same share of the sequences
 activations  T*b*3*hidden (residual, its norm, a block's output) + the largest of the layers' inner tensors
 logits       one row of the whole vocabulary for each sequence, in b bytes and in fp32; last stage only
-workspace    T*b*2*hidden for what is being sent and received, when there is more than one rank; and what an engine
-             whose rules are known takes for libraries and collectives
+workspace    what an engine whose rules are known takes for libraries
+communication T*b*2*hidden for what is being sent and received, when there is more than one rank; and what an engine
+             whose rules are known takes for collectives
+graphs       the middle of what captured graphs take by `beside`, where such an engine's budget pays for them
+fragmentation what the allocator under such an engine rounds the weights up by
 process      what a rank's process takes before any weight is loaded, as the device states it
 """
 
@@ -21,11 +24,13 @@ from functools import partial
 import msgspec
 
 from dayzero.arrays import Value, ceiling, choose, largest
-from dayzero.schema import Attention, FeedForward, Layout, ModelSpec, Target
+from dayzero.schema import Attention, Device, FeedForward, Layout, ModelSpec, Target
+from dayzero.schema.allocation import Allocation
 
-from .cache import allocated_sequence, allocation_of, reserve_bytes
+from .beside import budgeted_graph_bytes
+from .cache import allocated_sequence, allocation_of, collective_bytes, reserve_bytes
 from .draft import drafted
-from .held import held_bytes
+from .held import held_bytes, rounding_bytes
 from .many import Layouts, Ranges, of_stage
 from .sequence import (
     FP32,
@@ -39,7 +44,8 @@ from .sequence import (
 )
 from .stages import split_layers
 
-CAUSES = ("weights", "kv_cache", "state", "activations", "logits", "workspace", "process")
+CAUSES = ("weights", "kv_cache", "state", "activations", "logits", "workspace", "communication", "graphs",
+          "fragmentation", "process")
 """Keys of what `device_bytes` returns, in the order in which they are shown."""
 __all__ = [
     "CAUSES", "activation_bytes", "attention_sequences", "device_bytes", "fullest_device", "layer_cache_bytes",
@@ -119,19 +125,27 @@ def device_bytes(model: ModelSpec, layout: Layout | Layouts, layers: range | Ran
     workload = target.workload
     sequences, tokens = sequences_per_replica(workload, layout), prefill_tokens(workload, layout)
     held = ceiling(attention_sequences(layout, sequences))
-    rules = allocation_of(target.engine)
+    rules, device = allocation_of(target.engine), target.cluster.device
     cache, state = one_sequence(model, layout, layers, target)
     last = of_stage(layers, lambda one: one.stop == len(model.layers))
     return {
-        "weights": held_bytes(model, layout, target.engine, rules, layers, target.cluster.device.arch),
+        "weights": held_bytes(model, layout, target.engine, rules, layers, device.arch),
         "kv_cache": held * cache + shared_prefix(model, layout, layers, target),
         "state": held * state,
         "activations": activation_bytes(model, layout, layers, tokens, bool(rules and rules.every_row)),
         "logits": choose(last, sequences * model.vocab_size * (value_bytes(model) + FP32), 0),
-        "workspace": choose(layout.world_size > 1, 2 * tokens * value_bytes(model) * model.hidden_size, 0)
-                     + reserve_bytes(layout, rules, target.cluster.device),
-        "process": target.cluster.device.process_bytes,
+        "workspace": reserve_bytes(rules),
+        "communication": choose(layout.world_size > 1, 2 * tokens * value_bytes(model) * model.hidden_size, 0)
+                         + (collective_bytes(layout, rules, device) if rules else 0),
+        "graphs": _graph_bytes(rules, device, layers),
+        "fragmentation": rounding_bytes(model, layout, target.engine, rules, layers),
+        "process": device.process_bytes,
     }
+
+
+def _graph_bytes(rules: Allocation | None, device: Device, layers: range | Ranges) -> Value:
+    batch = rules.batch(device.memory_bytes) if rules else None
+    return budgeted_graph_bytes(rules, range(1), batch) * of_stage(layers, len) if batch else 0
 
 
 def fullest_device(model: ModelSpec, layout: Layout, target: Target) -> dict[str, int]:

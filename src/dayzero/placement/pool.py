@@ -17,7 +17,7 @@ import msgspec
 from dayzero.schema import Device, Engine, Layout, ModelSpec
 from dayzero.schema.allocation import Allocation, Batch, Between, Reserve
 
-from .beside import beside_bytes, graph_bytes
+from .beside import beside_bytes, budgeted_graph_bytes
 from .cache import Room, collective_bytes, kinds, room
 from .held import held_bytes
 from .memory import activation_bytes
@@ -103,7 +103,7 @@ def pool(model: ModelSpec, layout: Layout, engine: Engine, allocation: Allocatio
         layers = range(start, stop)
         weights = held_bytes(model, layout, engine, allocation, layers, device.arch)
         peak = step_bytes(model, layout, allocation, layers, batch) if allocation.profiled else 0
-        peak += _graphs(allocation, layers, batch)
+        peak += budgeted_graph_bytes(allocation, layers, batch)
         left = _left(layout, allocation, device, settings, weights, peak, batch)
         found = kinds(model, layout, allocation, layers, settings.cache_dtype)
         held = room(found, left, max(1, -(-length // layout.cp)), batch.tokens, allocation)
@@ -111,14 +111,6 @@ def pool(model: ModelSpec, layout: Layout, engine: Engine, allocation: Allocatio
                             room=Room(tokens=held.tokens * layout.cp, sequences=held.sequences),
                             beside=beside_bytes(model, layout, allocation, device, layers, batch)))
     return Pool(stages=tuple(stages), length=length, spare=_spare(layout, allocation, device, settings, batch))
-
-
-def _graphs(allocation: Allocation, layers: range, batch: Batch) -> int:
-    """The middle of what graphs take, where the budget pays for them."""
-    if allocation.beside is None or not allocation.beside.graphs_in_budget:
-        return 0
-    between = graph_bytes(allocation.beside, layers, batch)
-    return (between.least + between.most) // 2
 
 
 def _spare(layout: Layout, allocation: Allocation, device: Device, settings: Settings, batch: Batch) -> int | None:

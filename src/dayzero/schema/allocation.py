@@ -46,6 +46,15 @@ class Reserve(Noun, frozen=True, kw_only=True):
     """Memory of a device from which `least` holds."""
 
 
+class Rounding(Noun, frozen=True, kw_only=True):
+    """How the allocator under an engine rounds what tensors ask for."""
+
+    large_bytes: int
+    """From this size on a tensor gets memory of its own."""
+    step_bytes: int
+    """Of which it asks the device for a multiple."""
+
+
 class Between(Noun, frozen=True, kw_only=True):
     """Bytes that are known only between bounds."""
 
@@ -129,6 +138,8 @@ class Allocation(Noun, frozen=True, kw_only=True):
     """The same, where only the bus of the machine joins them."""
     beside: Beside | None = None
     """What is taken beside the budget; None: it is not known."""
+    rounding: Rounding | None = None
+    """How tensors are rounded; None: they are not, or it is not known."""
     logit_bytes: int = 0
     """For each sequence and entry of the vocabulary at the peak of sampling."""
     profiled: bool = False

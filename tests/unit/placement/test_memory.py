@@ -7,6 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.plan_models import dense, device, sparse, target
 
+from dayzero.data import engine
+from dayzero.data.allocation import allocation
+from dayzero.data.engines import resolve_engine
 from dayzero.placement import (
     CAUSES,
     device_bytes,
@@ -15,8 +18,10 @@ from dayzero.placement import (
     sequences_per_replica,
     split_layers,
 )
+from dayzero.placement.held import held_bytes, rounding_bytes, weight_bytes
 from dayzero.placement.memory import attention_values, feed_forward_values, layer_cache_bytes, layer_state_bytes
 from dayzero.schema import Attention, FeedForward, Layout
+from dayzero.schema.target import EngineRequest
 
 LATENT = Attention(kind="latent", heads=128, kv_heads=1, head_dim=192, v_head_dim=128, q_rank=1536, kv_rank=512,
                    rope_dim=64)
@@ -133,3 +138,33 @@ def test_sequences_are_dealt_out_to_replicas() -> None:
     workload = target(8, concurrency=9).workload
     assert sequences_per_replica(workload, Layout(dp=4)) == 3
     assert sequences_per_replica(workload, Layout(tp=8)) == 9
+
+
+def test_causes_of_an_engine_whose_rules_are_known() -> None:
+    # vllm/config/vllm.py of 0.27.1: 51 sizes up to 512, twice with 1,024 sequences; 0 to 0.6 MiB a graph and layer
+    wanted = msgspec.structs.replace(target(8, concurrency=8), engine=resolve_engine(EngineRequest(name="vllm")))
+    assert wanted.cluster.device.memory_bytes > 75e9
+    layers = range(len(sparse().layers))
+    plain = device_bytes(sparse(), Layout(tp=8), layers, target(8, concurrency=8))
+    known = device_bytes(sparse(), Layout(tp=8), layers, wanted)
+    assert known["graphs"] == 629_145 * 102 * len(layers) // 2
+    assert (plain["graphs"], plain["workspace"], plain["fragmentation"]) == (0, 0, 0)
+    assert known["communication"] - plain["communication"] == 1_374_389_534
+    assert device_bytes(sparse(), Layout(), layers, wanted)["communication"] == 0  # one device talks to none
+
+
+def test_large_tensors_are_rounded_up_to_what_the_allocator_asks_for() -> None:
+    # pytorch, c10/cuda/CUDACachingAllocator.cpp: tensors from 10 MiB on get a multiple of 2 MiB; of embedding and head,
+    # 65,536,000 bytes each, 31.25 of them are 32; a layer's experts, 67,108,864 bytes, are 32; others are below 10 MiB
+    model, rules = sparse(), allocation("vllm")
+    assert rules
+    assert rounding_bytes(model, Layout(), engine("any"), rules, range(len(model.layers))) == 2 * 1_572_864
+
+
+def test_weights_by_part_are_all_weights() -> None:
+    model, rules = sparse(), allocation("vllm")
+    layers = range(len(model.layers))
+    parts = weight_bytes(model, Layout(tp=4), engine("any"), rules, layers, "sm_90")
+    assert sum(parts.values()) == held_bytes(model, Layout(tp=4), engine("any"), rules, layers, "sm_90")
+    assert {"attention", "experts", "router", "embedding"} <= parts.keys()
+    assert max(parts, key=lambda part: parts[part]) == "experts"

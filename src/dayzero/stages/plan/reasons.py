@@ -16,7 +16,7 @@ ALIKE = 0.005
 """Share below which two figures are the same."""
 GROWING = ("kv_cache", "state", "logits")
 """Causes of memory that grow with the sequences that are served."""
-OF_A_STEP = ("activations", "workspace")
+OF_A_STEP = ("activations", "communication")
 """Causes of memory that grow with the tokens of a prefill step."""
 
 

@@ -62,7 +62,7 @@ def test_weights_have_no_room():
 
 def test_a_step_of_prefill_has_no_room():
     # 10 GiB less 8 of weights leave 2 of the 4 that 8192 tokens need
-    text = lacks(candidate(weights=8 * GIB, activations=3 * GIB, workspace=GIB, sequences=0), target())
+    text = lacks(candidate(weights=8 * GIB, activations=3 * GIB, communication=GIB, sequences=0), target())
     assert text.endswith("steps of prefill would have to be shorter than 4,096 tokens (max_batched_tokens)")
 
 
