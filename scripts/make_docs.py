@@ -52,12 +52,13 @@ def _fields(node: ast.ClassDef) -> list[str]:
 
 def target_page() -> str:
     """target.toml, one section for each table, from the structs that read it."""
-    tree = ast.parse((ROOT / "src/dayzero/schema/target.py").read_text())
+    body = [node for name in ("cluster", "target")
+            for node in ast.parse((ROOT / f"src/dayzero/schema/{name}.py").read_text()).body]
     lines = ["# target.toml", "",
              "Written by `make docs` from the program. Only `[cluster]` is needed; an unknown key is an error.", "",
              "Examples: [examples/targets](../examples/targets). Rates are a second, sizes in bytes, times in seconds.",
              ""]
-    for node in tree.body:
+    for node in body:
         if isinstance(node, ast.ClassDef) and any(getattr(base, "id", "") == "Request" for base in node.bases):
             lines += [f"## {node.name.removesuffix('Request')}", "", ast.get_docstring(node) or "", "",
                       "| key | type | meaning |", "|---|---|---|", *_fields(node), ""]

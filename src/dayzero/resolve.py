@@ -18,14 +18,12 @@ from dayzero.data.topologies import NOMINAL, applied, matching, topology
 from dayzero.data.topologies import measured as measured_topologies
 from dayzero.errors import LayoutError, ReleaseError, TargetError, did_you_mean
 from dayzero.schema import Cluster, Device, Engine, Layout, Limits, Link, Target, TargetRequest, Workload, digest
+from dayzero.schema.cluster import ClusterRequest, DeviceRequest, LinkRequest
 from dayzero.schema.store import write_atomic
 from dayzero.schema.target import (
-    ClusterRequest,
-    DeviceRequest,
     EngineRequest,
     LayoutRequest,
     LimitsRequest,
-    LinkRequest,
     Operators,
     OperatorsRequest,
     ReleaseRequest,
