@@ -14,6 +14,8 @@ import numpy as np
 
 Value = Any
 """A number, or an array of numbers."""
+_ROUNDING = 0.01
+"""More than what floats are off by, of up to 10^13."""
 
 
 def _many(*values: Value) -> bool:
@@ -51,9 +53,10 @@ def floor(value: Value) -> Value:
 
 
 def share(whole: int, part: Value, of: Value) -> Value:
-    """`whole * part / of`, rounded up: exact for numbers, within 1 for arrays, which cannot hold the product."""
+    """`whole * part / of`, rounded up: exact for numbers, within 1 for arrays, which cannot hold the product. What is
+    whole stays so."""
     if _many(part, of):
-        return np.ceil(whole * (part / of))
+        return np.ceil(whole * (part / of) - _ROUNDING)
     return -(-whole * part // of)
 
 

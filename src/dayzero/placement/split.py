@@ -104,6 +104,17 @@ def layers_here(family: WeightFamily, model: ModelSpec, layers: range) -> tuple[
     return bisect_left(family.layers, layers.stop) - bisect_left(family.layers, layers.start), total
 
 
+def cut(family: WeightFamily, model: ModelSpec) -> tuple[object, ...]:
+    """What decides which part of a family outside of towers a rank holds: of families that have the same in this, it is
+    the same part."""
+    loaded = family.role.split(".")[0] != UNUSED
+    if family.axis is None:
+        return family.experts, loaded
+    attention = attention_of(family, model) if family.split == "kv_heads" else None
+    units = _units(family, model, family.shape[family.axis])
+    return family.experts, family.split, units, attention.kv_heads if attention else 0, loaded
+
+
 def rank_part(family: WeightFamily, model: ModelSpec, layout: Layout | Layouts, engine: Engine
               ) -> tuple[Value, Value]:
     """(part, of what): the part of the family's tensors in the layers of its stage that the fullest rank holds."""

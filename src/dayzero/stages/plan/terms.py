@@ -107,7 +107,7 @@ def terms(model: ModelSpec, layout: Layout | Layouts, target: Target, step: Step
     """Of a pass through a stage, or without one through all layers. Raises TargetError when a link is not stated."""
     held = held or stage(model, range(len(model.layers)))
     device, made = target.cluster.device, Terms(rows=step.rows)
-    for item in stage_work(model, layout, target, held, step):
+    for item in stage_work(model, layout, target, held, step, by_role=False):
         made.add(item.group, arithmetic(item, device, common), item.bytes / device.memory_bandwidth)
     made.operators = held.operators * step.passes
     made.expert_rows, made.whole_experts = rows_of_expert(model, layout, step), 1.0 * (layout.ep > 1)

@@ -5,6 +5,7 @@ For a stage and a layout they are numbers; for several stages of many layouts ar
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import ceil
 from typing import Literal
 
@@ -25,7 +26,7 @@ from dayzero.placement.operators import (
     residual,
     routing_block,
 )
-from dayzero.placement.split import rank_part
+from dayzero.placement.split import cut, rank_part
 from dayzero.schema import Attention, FeedForward, Layout, ModelSpec, Noun, Target, WeightFamily
 
 from .stage import Stage
@@ -123,20 +124,37 @@ def _family_work(family: WeightFamily, model: ModelSpec, layout: Layout | Layout
     return 2 * parameters * rows * step.passes, stored * step.passes
 
 
-def weight_work(model: ModelSpec, layout: Layout | Layouts, target: Target, stage: Stage, step: Step) -> list[Work]:
-    """The products with weights, by role and scheme."""
+def weight_work(model: ModelSpec, layout: Layout | Layouts, target: Target, stage: Stage, step: Step, *,
+                by_role: bool = True) -> list[Work]:
+    """The products with weights, by role and scheme; not `by_role`: by class of operators and scheme."""
     totals: dict[tuple[str, str], list[Value]] = {}
-    for family, held in zip(model.families, stage.families, strict=True):
-        kind = family.role.split(".")[0]
-        if not product(family, model):
-            continue
-        share = held * stage.last if kind == "embedding" else held
-        total = totals.setdefault((family.role, family.scheme), [0.0, 0.0])
+    for family, share in _together(model, stage, by_role):
+        total = totals.setdefault((family.role if by_role else _group(family), family.scheme), [0.0, 0.0])
         for place, amount in enumerate(_family_work(family, model, layout, target, step)):
             total[place] = total[place] + share * amount
-    return [Work(kind=role.split(".")[0], group="expert" if role.split(".")[0] == "experts" else "linear",
-                 scheme=scheme, flops=flops, bytes=moved)
+    return [Work(kind=role.split(".")[0], group="expert" if role.startswith("expert") else "linear", scheme=scheme,
+                 flops=flops, bytes=moved)
             for (role, scheme), (flops, moved) in totals.items() if np.any(moved)]
+
+
+def _group(family: WeightFamily) -> str:
+    return "expert" if family.role.split(".")[0] == "experts" else "linear"
+
+
+def _together(model: ModelSpec, stage: Stage, by_role: bool) -> Iterator[tuple[WeightFamily, Value]]:
+    """Families that are multiplied, and their share in the stage: those that are cut alike as one."""
+    groups: dict[tuple[object, ...], list[WeightFamily]] = {}
+    shares: dict[tuple[object, ...], Value] = {}
+    for family, held in zip(model.families, stage.families, strict=True):
+        kind, word = product(family, model), family.role.split(".")[0]
+        if kind:
+            key = (kind, family.role if by_role or not family.layers else _group(family), family.scheme, family.layers,
+                   family.split in ("heads", "kv_heads"), *cut(family, model))
+            groups.setdefault(key, []).append(family)
+            shares[key] = held * stage.last if word == "embedding" else held
+    for key, (first, *others) in groups.items():
+        sums = {name: sum(getattr(one, name) for one in (first, *others)) for name in ("parameters", "stored_bytes")}
+        yield msgspec.structs.replace(first, **sums) if others else first, shares[key]
 
 
 def _local(attention: Attention, layout: Layout | Layouts, decodes: bool) -> Attention:
@@ -191,9 +209,11 @@ def pointwise_work(model: ModelSpec, layout: Layout | Layouts, stage: Stage, ste
     return Work(kind=POINTWISE, group="pointwise", scheme="f32", flops=flops, bytes=moved)
 
 
-def stage_work(model: ModelSpec, layout: Layout | Layouts, target: Target, stage: Stage, step: Step) -> list[Work]:
+def stage_work(model: ModelSpec, layout: Layout | Layouts, target: Target, stage: Stage, step: Step, *,
+               by_role: bool = True) -> list[Work]:
     """All that one rank of the stage does in the step, without communication. The reference runtime, which runs on
     measured devices, expands a latent cache also in decode."""
     absorbed = False if target.cluster.device.measured else True if step.phase == "decode" else None
-    return [*weight_work(model, layout, target, stage, step), *cache_work(model, layout, stage, step, absorbed),
+    return [*weight_work(model, layout, target, stage, step, by_role=by_role),
+            *cache_work(model, layout, stage, step, absorbed),
             pointwise_work(model, layout, stage, step)]
