@@ -6,8 +6,9 @@ A group has requests of its own: the ranks of a replica, or those of them that s
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -51,13 +52,15 @@ def of_shares(made: Batching, room: Value) -> Server:
     layouts, workload, load = made.layouts, made.target.workload, made.load(room)
     inner = layouts.tp // layouts.attention_degree
 
-    def step(batch: float) -> Value:
-        return step_seconds(made.answering(*made.parted(batch * inner)), batch, load, *figures)
+    def steps(known: Value) -> Value:
+        every, batch = repeated(made, len(known)), np.repeat(known, len(layouts))
+        decode = every.answering(*every.parted(batch * np.tile(inner, len(known))))
+        return step_seconds(decode, batch, tiled(load, len(known)), *figures).reshape(len(known), -1)
 
     alone = pass_seconds(load.alone, *figures, prefill=True, narrow=load.narrow)
     prompts = max(1, workload.max_batched_tokens // workload.computed_tokens)
     busy = made.passing(prefill_step(made.target, prompts * inner)).slowest / prompts
-    found = _server(made.target, layouts, room, step, MILLI * made.shares.engine.request + alone, busy,
+    found = _server(made.target, layouts, room, steps, MILLI * made.shares.engine.request + alone, busy,
                     made.shares.engine.share)
     return replace(found, first=found.steps[0])
 
@@ -66,18 +69,40 @@ def of_rates(made: Roofline, room: Value, decode: Callable[[Value], Value]) -> S
     """By one share of the rates. `decode`: seconds of a pass over so many sequences of a replica."""
     step, inner = prefill_step(made.target), made.layouts.tp // made.layouts.attention_degree
     stages = made.stages(step)
-    return _server(made.target, made.layouts, room, lambda batch: decode(batch * inner),
+    return _server(made.target, made.layouts, room, lambda known: np.array([decode(batch * inner) for batch in known]),
                    made.one_by_one(stages, step).total[EXPECTED], made.held.most(stages.total[EXPECTED]), 1.0)
 
 
-def _server(target: Target, layouts: Layouts, room: Value, step: Callable[[float], Value], prompt: Value, busy: Value,
+def _server(target: Target, layouts: Layouts, room: Value, steps: Callable[[Value], Value], prompt: Value, busy: Value,
             waited: float) -> Server:
     workload, own = target.workload, room / groups(layouts)
     known, passes = batches(own), prefill_step(target).passes
-    steps = np.array([np.broadcast_to(step(float(batch)), prompt.shape) for batch in known])
     share = passes if passes > 1 else 1 / max(1, workload.max_batched_tokens // workload.computed_tokens)
-    return Server(batches=known, steps=steps, prompt=prompt, busy=busy, delay=busy * waited,
+    return Server(batches=known, steps=steps(known), prompt=prompt, busy=busy, delay=busy * waited,
                   passes=np.full(len(layouts), float(share)), answers=answers(workload), room=own)
+
+
+def repeated(made: Batching, times: int) -> Batching:
+    """The layouts so many times after another, so that they can be asked for as many batches at once."""
+    held = made.held
+    copies = np.repeat(np.arange(times), len(held.owner))
+    rows = replace(tiled(held, times), pipelines=held.pipelines, owner=np.tile(held.owner, times) + copies * len(
+        made.layouts), begins=np.add.outer(np.arange(times) * len(held.owner), held.begins).ravel())
+    return replace(made, layouts=tiled(made.layouts, times), held=rows, links=tiled(made.links, times),
+                   draft=repeated(made.draft, times) if made.draft else None)
+
+
+def tiled(value: Any, times: int) -> Any:
+    """The arrays in a value so many times after another."""
+    if isinstance(value, np.ndarray):
+        return np.tile(value, times)
+    if isinstance(value, tuple):
+        return tuple(tiled(one, times) for one in value)
+    if isinstance(value, Mapping):
+        return {name: tiled(one, times) for name, one in value.items()}
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{field.name: tiled(getattr(value, field.name), times) for field in fields(value)})
+    return value
 
 
 def arriving(server: Server, layouts: Layouts, workload: Workload) -> Arrived:
