@@ -50,6 +50,8 @@ def rounding_bytes(model: ModelSpec, layout: Layout | Layouts, engine: Engine, a
         return added
     large, step = allocation.rounding.large_bytes, allocation.rounding.step_bytes
     for family in model.families:
+        if family.stored_bytes < large * (len(family.layers) or 1):
+            continue
         count = of_stage(layers, partial(_tensors, family, model))
         each = rank_bytes(family, model, layout, engine, layers) // largest(1, count)
         added += choose(each >= large, count * (-each % step), 0)

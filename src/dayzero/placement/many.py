@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
@@ -60,19 +61,19 @@ class Layouts:
     def __iter__(self) -> Iterator[Layout]:
         return (self[position] for position in range(len(self)))
 
-    @property
+    @cached_property
     def attention_degree(self) -> Column:
         """Ranks that share attention."""
         degree: Column = np.where(self.attention_tp > 0, self.attention_tp, self.tp)
         return degree
 
-    @property
+    @cached_property
     def expert_tp(self) -> Column:
         """Ways that one expert's width is split."""
         ways: Column = np.maximum(1, self.tp // self.ep)
         return ways
 
-    @property
+    @cached_property
     def world_size(self) -> Column:
         """Devices that the layout takes."""
         return self.tp * self.pp * self.dp
@@ -132,7 +133,7 @@ class _Read:
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._layout, name)
-        if name in COLUMNS or isinstance(getattr(Layouts, name, None), property):
+        if name in COLUMNS or isinstance(getattr(Layouts, name, None), cached_property):
             self.seen[name] = value
             return value
         for read in COLUMNS:  # a text or a check: it depends on all degrees
