@@ -20,6 +20,7 @@ from dayzero import score_train as training
 from dayzero.data import engine, engines
 from dayzero.data.allocation import allocation, allocations
 from dayzero.data.devices import known_device
+from dayzero.data.efficiency import Efficiency
 from dayzero.data.engines import NEUTRAL
 from dayzero.data.precisions import Precision, is_precision, precision, variant
 from dayzero.errors import DayzeroError, NotPossible, UsageError
@@ -31,6 +32,7 @@ from dayzero.schema import Device, Layout, ModelSpec
 from dayzero.schema.allocation import Allocation
 from dayzero.schema.hardware import LEAST_RATE
 from dayzero.schema.store import write_atomic
+from dayzero.score_report import Errors, errors
 
 COLUMNS = ("row", "weights_gib_per_gpu", "kv_cache_tokens", "fits", "reason", "peak_gib_per_gpu")
 """Of the predictions of memory."""
@@ -151,8 +153,8 @@ def predict_memory(rows: Sequence[Mapping[str, str]], models: Models) -> Iterato
 def _predicted(number: int, row: Mapping[str, str], models: Models) -> Prediction:
     kind = row.get("kind", "serving")
     if kind.startswith("training"):
-        peak, fits = training.peak(row, models.trainable)
-        return Prediction(row=number, peak=peak, fits=fits, reason="" if fits is not None else training.TIGHT)
+        room = training.peak(row, models.trainable)
+        return Prediction(row=number, peak=room.peak, fits=room.fits, reason=room.reason)
     if kind != "serving":
         raise NotPossible("only memory of serving and training is predicted", "")
     elsewhere = _ELSEWHERE.search(f"{row['framework']} {row['quant']} {row['notes']}")
@@ -298,8 +300,10 @@ def read_points(path: Path, kind: str = "memory") -> list[dict[str, str]]:
 Predicted = Sequence[Prediction] | Sequence[serving.Served] | Sequence[training.Trained]
 
 
-def score(points: Path, releases: Sequence[Path], out: Path, kind: str) -> Predicted:
-    """Write the predictions for a table of points, and return them. Raises UsageError, NotPossible."""
+def score(points: Path, releases: Sequence[Path], out: Path, kind: str, known: Efficiency | None = None
+          ) -> tuple[Predicted, list[Errors]]:
+    """Write the predictions for a table of points; return them, and how far they are from what was measured. `known`:
+    the figures of times of serving, instead of the shipped ones. Raises UsageError, NotPossible."""
     if kind not in NEEDED:
         raise NotPossible(f"points of {kind} are not scored", f"give --kind as one of {', '.join(NEEDED)}")
     rows = read_points(points, kind)
@@ -308,13 +312,13 @@ def score(points: Path, releases: Sequence[Path], out: Path, kind: str) -> Predi
     if kind == "train":
         made, columns = list(training.predict_training(rows, releases)), training.COLUMNS
     elif kind == "serve":
-        made, columns = list(serving.predict_serving(rows, Models(releases))), serving.COLUMNS
+        made, columns = list(serving.predict_serving(rows, Models(releases), known)), serving.COLUMNS
     else:
         made, columns = list(predict_memory(rows, Models(releases))), COLUMNS
     lines = [columns, *(one.cells() for one in made)]
     text = "".join(",".join(_quoted(cell) for cell in line) + "\n" for line in lines)
     write_atomic(out, text.encode())
-    return made
+    return made, errors(rows, [dict(zip(columns, one.cells(), strict=True)) for one in made], kind)
 
 
 def _quoted(cell: str) -> str:

@@ -105,7 +105,7 @@ def test_the_table_that_is_written(tmp_path: Path, models: Models) -> None:
         writer.writeheader()
         writer.writerows([POINT, {**POINT, "model": 'A "b", c'}])
     folder = next(iter(models._paths.values())).parent
-    made = score(points, [folder], tmp_path / "out.csv", "memory")
+    made, _ = score(points, [folder], tmp_path / "out.csv", "memory")
     with (tmp_path / "out.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert tuple(rows[0]) == COLUMNS and [row["row"] for row in rows] == ["0", "1"]

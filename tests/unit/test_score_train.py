@@ -138,7 +138,7 @@ def test_a_table_is_scored(tmp_path, folder):
         writer = csv.DictWriter(file, list(VTRAIN))
         writer.writeheader()
         writer.writerows(rows)
-    made = score(table, [folder], out, "train")
+    made, _ = score(table, [folder], out, "train")
     with out.open(newline="") as file:
         written = list(csv.DictReader(file))
     assert [row["row"] for row in written] == ["0", "1"] and tuple(written[0]) == COLUMNS

@@ -16,6 +16,7 @@ from dayzero.schema.target import QuantBackend
 from dayzero.units import format_bytes, format_rate
 
 if TYPE_CHECKING:
+    from dayzero.calibrate import Fitted
     from dayzero.stages.read import Verification
 
 
@@ -87,3 +88,17 @@ def _by_value(values: Mapping[str, object]) -> list[str]:
         keys[value if isinstance(value, str) else to_json(value).decode()].append(key)
     ordered = sorted(keys, key=lambda text: [int(part) for part in re.findall(r"\d+", text)], reverse=True)
     return [f"{text or 'not dated'}: {', '.join(keys[text])}" for text in ordered]
+
+
+def calibration_table(found: Fitted) -> Table:
+    """Mean errors before, after and on what was left out; then the factors."""
+    made, told = found.calibration, "factors" if found.changed else "the shipped figures stay"
+    table = Table("", "time between tokens", "time to the first token",
+                  title=escape(f"{made.rows} rows of {made.source}: {told}"), caption=escape(found.reason))
+    errors = made.errors
+    for name in dict.fromkeys(key.split(", ")[0] for key in errors):
+        table.add_row(f"mean error, {name}", *(f"{errors[f'{name}, {what}']:.1%}" for what in
+                                               ("time between tokens", "time to the first token")))
+    for cause, factor in made.factors.items():
+        table.add_row(f"{cause} take", f"{factor:.2f} times as long", "")
+    return table
