@@ -1,7 +1,7 @@
 """Which layers each stage of a pipeline holds: even by count, or so that the fullest or the slowest stage is as light
 as it can be, with the embedding in the first and the output head in the last.
 
-A layer's bytes and seconds are those on one rank of a group of all ranks that a stage has, while decoding. A split is
+A layer's bytes and seconds are those on one rank while decoding, in a usual layout of a stage's devices. A split is
 only looked at where it makes the fullest or the slowest stage lighter than the even one does by more than `WORTH`.
 """
 
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from functools import partial
 from itertools import accumulate, pairwise
+from math import gcd
 from typing import Any
 
 import msgspec
@@ -82,13 +83,21 @@ CRITERIA = ("bytes", "seconds")
 
 def _each_layer(model: ModelSpec, target: Target, depths: Sequence[int]) -> dict[str, Value]:
     """Bytes and seconds of each layer, shape [depths, layers]: every layer as a stage of its own."""
-    count, world = len(model.layers), target.cluster.world_size
-    layouts = Layouts.of(Layout(tp=max(1, world // depth), pp=count) for depth in depths)
+    count = len(model.layers)
+    layouts = Layouts.of(_usual(model, target, depth) for depth in depths)
     held = rows(model, layouts, lambda model, pp: tuple(pairwise(range(count + 1))))
     sizes = device_bytes(model, held.layouts, held.layers, target)
     grows = np.broadcast_to(sum(sizes[cause] for cause in CAUSES), len(held.owner))
     which = held.begins[:, None] + held.pipelines[count]
     return {"bytes": grows[which], "seconds": stage_seconds(model, target, layouts, held)[which]}
+
+
+def _usual(model: ModelSpec, target: Target, depth: int) -> Layout:
+    """All devices of a stage of that many: tensor parallel inside nodes, experts over all of them. Every layer is a
+    stage."""
+    ranks, node = max(1, target.cluster.world_size // depth), target.cluster.devices_per_node
+    tp = gcd(ranks, node)
+    return Layout(tp=tp, dp=ranks // tp, ep=ranks if model.mixes_experts else 1, pp=len(model.layers))
 
 
 def _of_rows(target: Target, rows: Value) -> Target:
