@@ -12,12 +12,14 @@ import msgspec
 import tomli_w
 
 from dayzero.data.devices import FP8_DIALECTS, LOCAL, device
+from dayzero.data.efficiency import FACTORS
 from dayzero.data.engines import resolve_engine
 from dayzero.data.precisions import precision, precision_names
 from dayzero.data.topologies import NOMINAL, applied, matching, topology
 from dayzero.data.topologies import measured as measured_topologies
 from dayzero.errors import LayoutError, ReleaseError, TargetError, did_you_mean
 from dayzero.schema import Cluster, Device, Engine, Layout, Limits, Link, Target, TargetRequest, Workload, digest
+from dayzero.schema.calibration import Calibration
 from dayzero.schema.cluster import ClusterRequest, DeviceRequest, LinkRequest
 from dayzero.schema.store import write_atomic
 from dayzero.schema.target import (
@@ -45,12 +47,13 @@ _MOST_DEVICES = 2**20
 _MOST_INTEGER = 2**63 - 1
 """What JSON of 64-bit integers holds."""
 _FILE_LIMIT = 2**20
+_LEAST_FACTOR = 0.01
+"""Of a calibration; and one through it is the largest."""
 _TABLES: dict[str, type[msgspec.Struct]] = {
     "": TargetRequest, "release": ReleaseRequest, "cluster": ClusterRequest, "cluster.device": DeviceRequest,
     "cluster.device.links": LinkRequest, "cluster.network": LinkRequest, "engine": EngineRequest,
     "layout": LayoutRequest, "workload": WorkloadRequest, "limits": LimitsRequest,
-    "operators": OperatorsRequest,
-    "waivers": Waiver,
+    "operators": OperatorsRequest, "calibration": Calibration, "waivers": Waiver,
 }
 _UNKNOWN = re.compile(r"Object contains unknown field `(?P<key>.*?)`(?: - at `\$\.?(?P<path>.*?)`)?$")
 _PLACE = re.compile(r"(?P<what>.*?) - at `\$\.?(?P<path>.*?)`$")
@@ -67,7 +70,8 @@ def resolve_target(path: Path, *, measured: Callable[[int], Device] | None = Non
         workload=_workload(request.workload), limits=Limits(**msgspec.structs.asdict(request.limits)),
         operators=Operators(times=request.operators.times, tables=tuple(
             str((path.parent / Path(table).expanduser()).resolve()) for table in request.operators.tables)),
-        layouts=_layouts(request), partial=request.release.partial, waivers=_waivers(path, request.waivers))
+        layouts=_layouts(request), partial=request.release.partial, waivers=_waivers(path, request.waivers),
+        calibration=request.calibration)
 
 
 def check_target(path: Path, content: bytes | None = None) -> TargetRequest:
@@ -80,7 +84,18 @@ def check_target(path: Path, content: bytes | None = None) -> TargetRequest:
     _topology(path, request.cluster)
     _layouts(request)
     _waivers(path, request.waivers)
+    _check_calibration(path, request.calibration)
     return request
+
+
+def _check_calibration(path: Path, given: Calibration | None) -> None:
+    for cause, factor in (given.factors if given else {}).items():
+        if cause not in FACTORS:
+            raise TargetError(f"{path}: unknown cause {cause!r} in [calibration]",
+                              f"{did_you_mean(cause, FACTORS)}known: {', '.join(FACTORS)}")
+        if not _LEAST_FACTOR < factor < 1 / _LEAST_FACTOR:
+            raise TargetError(f"{path}: calibration.factors.{cause} = {factor:g} is not a sensible factor",
+                              f"give one between {_LEAST_FACTOR:g} and {1 / _LEAST_FACTOR:g}")
 
 
 def _check_workload(path: Path, workload: WorkloadRequest) -> None:
@@ -217,7 +232,7 @@ def _check_numbers(path: Path, request: TargetRequest) -> None:
         if isinstance(value, int) and abs(value) > _MOST_INTEGER:
             raise TargetError(f"{path}: {key} is not a sensible number: it has more than 64 bits",
                               f"give a value up to {_MOST:.3g}")
-        if key.startswith(("engine.", "layout.")):  # any number is possible there; Layout checks its own
+        if key.startswith(("engine.", "layout.", "calibration.")):  # any number is possible, or is checked elsewhere
             continue
         rate = key.startswith("cluster.device.flops") or key.endswith("bandwidth")
         most = 1e21 if rate else _MOST

@@ -61,11 +61,16 @@ def _absolute(content: dict[str, Any], folder: Path) -> None:
 
 def _name(path: Path | None, changes: Mapping[str, Any]) -> str:
     """`h200-2x8+nodes=4+tpot_s=0.015`."""
-    told = [f"{key.rpartition('.')[2]}={_text(value)}" for key, value in changes.items()]
+    told = [f"{key.rpartition('.')[2]}={_digest(str(value)) if isinstance(value, dict) else _text(value)}"
+            for key, value in changes.items()]
     name = "+".join([path.stem, *told] if path else told)
     if len(name) <= _LONGEST:
         return name
-    return f"{name[:_LONGEST - 9]}+{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    return f"{name[:_LONGEST - 9]}+{_digest(name)}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def _text(value: Any) -> str:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dayzero.errors import DayzeroError
+from dayzero.data.efficiency import FACTORS
+from dayzero.errors import DayzeroError, TargetError
 from dayzero.resolve import resolve_target
 from dayzero.schema import Layout
 from dayzero.what_if import what_if
@@ -71,6 +72,17 @@ def test_own_tables_are_still_found(tmp_path: Path) -> None:
     made = resolve_target(what_if(path, {"operators.times": "measured"}, tmp_path / "runs"))
     assert made.operators.times == "measured"
     assert made.operators.tables == (str(tmp_path / "mine" / "products.toml"),)
+
+
+def test_a_calibration_is_part_of_the_target(plain: Path, tmp_path: Path) -> None:
+    content = {"source": "mine.csv", "rows": 20, "factors": dict.fromkeys(list(FACTORS)[:1], 1.5)}
+    made = what_if(plain, {"calibration": content}, tmp_path)
+    found = resolve_target(made).calibration
+    assert found is not None and (found.source, found.factors) == ("mine.csv", content["factors"])
+    assert made.stem.startswith("plain+calibration=") and len(made.stem) == len("plain+calibration=") + 8
+    for factors, error in (({"nothing": 1.5}, "unknown cause 'nothing'"), ({next(iter(FACTORS)): 0.0}, "sensible")):
+        with pytest.raises(TargetError, match=error):
+            what_if(plain, {"calibration": content | {"factors": factors}}, tmp_path)
 
 
 @pytest.mark.parametrize("changes", [{"cluster.device": "h2000"}, {"cluster.nodes": 0}, {"layout": [{"tp": 3}]},

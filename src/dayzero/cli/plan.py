@@ -40,6 +40,8 @@ Arrivals = Annotated[float | None, typer.Option(
     "--arrival-rate", help="What if: so many requests arrive in a second, at random times.")]
 Precisions = Annotated[list[str] | None, typer.Option(
     "--precision", help="What if: weights in this precision, like fp8; may be repeated.")]
+Calibrated = Annotated[Path | None, typer.Option(
+    "--calibration", help="What if: times as your own measurements say, a file of dayzero calibrate.")]
 Ttft = Annotated[str | None, typer.Option("--ttft", help="Limit: time to the first token, like 2s or 500ms.")]
 Tpot = Annotated[str | None, typer.Option("--tpot", help="Limit: time for each further token, like 15ms.")]
 Budget = Annotated[int | None, typer.Option("--budget", min=1, help="Limit: devices that may be taken.")]
@@ -61,8 +63,8 @@ def plan(
     explain: Explain = None, pareto: Pareto = False, smallest: Smallest = False, layout: Layouts = None,
     device: Device = None, devices: Devices = None, nodes: Nodes = None, budget: Budget = None,
     concurrency: Concurrency = None, input_tokens: Input = None, output_tokens: Output = None,
-    arrival_rate: Arrivals = None, precision: Precisions = None, ttft: Ttft = None, tpot: Tpot = None,
-    operators: Operators = None, force: Force = False, as_json: AsJson = False,
+    arrival_rate: Arrivals = None, precision: Precisions = None, operators: Operators = None,
+    calibration: Calibrated = None, ttft: Ttft = None, tpot: Tpot = None, force: Force = False, as_json: AsJson = False,
 ) -> None:
     """Which layouts are legal, which fit, and how fast each should be; what if the target were another one."""
     from dayzero.schema import Plan
@@ -78,7 +80,7 @@ def plan(
         "workload.output_tokens": output_tokens, "workload.arrival_rate": arrival_rate,
         "workload.precisions": precision, "operators.times": operators,
         "limits.ttft_s": seconds_of("--ttft", ttft), "limits.tpot_s": seconds_of("--tpot", tpot),
-        "layout": _tables(layouts_of(layout))})
+        "layout": _tables(layouts_of(layout)), "calibration": _calibration(calibration)})
     file = what_if(target, changes, runs)
     job = advanced(release, file, runs, options_of(top=top, explain=wanted, smallest=smallest), upto="plan",
                    force=force)
@@ -92,6 +94,17 @@ def plan(
 
 def _stated(changes: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in changes.items() if value is not None}
+
+
+def _calibration(file: Path | None) -> dict[str, Any] | None:
+    """What the file says, for the target. Raises UsageError for a file that is none."""
+    if file is None:
+        return None
+    import msgspec
+
+    from dayzero.calibrate import calibration
+
+    return _stated(msgspec.to_builtins(calibration(file)))
 
 
 def _tables(layouts: tuple[Layout, ...] | None) -> list[dict[str, int]] | None:

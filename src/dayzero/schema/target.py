@@ -234,6 +234,8 @@ class TargetRequest(Request, frozen=True, kw_only=True):
     """[limits]"""
     operators: OperatorsRequest = OperatorsRequest()
     """[operators]"""
+    calibration: Calibration | None = None
+    """[calibration]: what `dayzero calibrate` wrote; times take its factors."""
     waivers: list[Waiver] = []
     """[[waivers]]: findings of preflight that are accepted."""
 

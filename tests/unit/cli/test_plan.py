@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from dayzero.cli import main
+from dayzero.data.efficiency import FACTORS
 
 TARGET = """
 [cluster]
@@ -145,6 +146,17 @@ def test_nothing_is_legal(plan: Any) -> None:
     code, out, _ = plan("smollm2-135m", "--device", "h100", "--devices", "2", "--layout", "tp=2", "--json")
     found = json.loads(out)
     assert code == 1 and found["plans"] == [] and found["rejected"]
+
+
+def test_a_calibration_changes_the_times(plan: Any, tmp_path: Path) -> None:
+    plain = json.loads(plan("llama-3.1-8b", *ON_TWO, "--layout", "dp=16", "--json")[1])["plans"][0]
+    factors = "\n".join(f'"{cause}" = 2.0' for cause in FACTORS)
+    (tmp_path / "mine.toml").write_text(f'source = "mine.csv"\nrows = 20\n[factors]\n{factors}\n')
+    asked = (*ON_TWO, "--layout", "dp=16", "--calibration", "mine.toml", "--json")
+    slower = json.loads(plan("llama-3.1-8b", *asked)[1])["plans"][0]
+    assert slower["tpot_s"]["value"] == pytest.approx(2 * plain["tpot_s"]["value"], rel=0.1)
+    code, _, err = plan("llama-3.1-8b", *ON_TWO, "--calibration", "absent.toml")
+    assert code == 2 and "absent.toml" in err[0]
 
 
 def test_the_trade_offs(plan: Any) -> None:
