@@ -4,6 +4,7 @@ their layouts. docs/numbers.md, section Workers apart."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -53,12 +54,13 @@ def apart(model: ModelSpec, target: Target, speeds: Speeds, serve: Serve) -> tup
     ranks = (layouts_.attention_degree * layouts_.pp).astype(float)
     devices = layouts_.world_size.astype(float)
     prefillers = Prefillers(
-        devices=devices, busy=server.busy[kept] / every, senders=ranks,
+        devices=devices, busy=server.busy[kept] / every / common.apart_capacity, senders=ranks, groups=every,
         prompt=server.prompt[kept] + server.steps[0, kept] + MILLI * common.apart_request)
     decoders = Decoders(
         devices=devices, batches=server.batches, room=server.room[kept], receivers=ranks, groups=every,
         answers=server.steps[:, kept] / target.workload.acceptance_length)
-    made = pairs(prefillers, decoders, _requests(model, target, world, link))
+    asked = replace(_requests(model, target, world, link), queue=common.apart_queue, power=common.apart_power)
+    made = pairs(prefillers, decoders, asked)
     return tuple(_shown(made, int(row), layouts_, target, speeds) for row in _best(made, target.limits))
 
 

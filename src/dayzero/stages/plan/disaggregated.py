@@ -40,6 +40,8 @@ class Prefillers:
     """Seconds that each prompt takes of the worker's time."""
     senders: Values
     """Ranks that each send a part of the cache of a prompt."""
+    groups: Values
+    """Groups of ranks in it that prefill side by side."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,10 @@ class Requests:
     """Bytes a second of one rank, from worker to worker."""
     latency: float
     """Seconds of a small message between them."""
+    queue: float = 0.0
+    """Of a constant number of requests each waits for queue x (others of its prefill group)^power prompts,"""
+    power: float = 1.0
+    """as measured: they do not come one at a time."""
 
 
 @dataclass(frozen=True)
@@ -152,6 +158,8 @@ def _timed(prefillers: Prefillers, decoders: Decoders, asked: Requests, first: R
         held = np.minimum(asked.rate / most, 1 - LEAST)
         wait = waiting_for_room(held, prefillers.busy[first], ahead)
     else:
+        others = np.maximum(asked.under_way / (ahead * prefillers.groups[first]) - 1, 0.0)
+        own = own + prefillers.busy[first] * prefillers.groups[first] * asked.queue * others**asked.power
         batch = _batch(decoder, serving, own, most, asked)
         tpot = decoder.step(np.maximum(batch, 1.0))
         done = np.minimum(serving * batch / (asked.tokens * tpot), most)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -23,7 +24,7 @@ def rows(seed: int, count: int) -> tuple[Prefillers, Decoders]:
     answers = steps + draw.uniform(1e-5, 1e-3, count) / devices[1] * BATCHES[:, None]
     room = draw.integers(0, 300, count) * devices[1]
     return (Prefillers(devices=devices[0], prompt=prompt, busy=prompt * draw.uniform(0.3, 1.0, count),
-                       senders=devices[0]),
+                       senders=devices[0], groups=np.ones(count)),
             Decoders(devices=devices[1], batches=BATCHES, answers=answers, room=room, receivers=devices[1],
                      groups=np.ones(count)))
 
@@ -133,6 +134,15 @@ def test_groups_in_a_worker_are_as_many_workers() -> None:
         if (int(count), 2 * int(others)) in shared:
             assert rate == pytest.approx(shared[int(count), 2 * int(others)])
     assert len(double.batch)
+
+
+def test_a_measured_queue_lengthens_the_first_token_and_keeps_to_little_s_law() -> None:
+    ahead, behind = rows(2, 5)
+    plain = pairs(ahead, behind, asked())
+    queued = pairs(ahead, behind, replace(asked(), queue=0.4, power=0.7))
+    assert queued.requests_per_s.max() < plain.requests_per_s.max()
+    assert queued.requests_per_s * (queued.ttft_s + 199 * queued.tpot_s) == pytest.approx(
+        np.full(len(queued.batch), 64.0), rel=1e-3)
 
 
 def test_a_cache_that_is_sent_over_takes_its_time() -> None:
