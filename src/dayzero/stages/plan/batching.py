@@ -23,6 +23,7 @@ from dayzero.schema import ModelSpec, Target
 
 from .collectives import exposed
 from .hops import Hop, Hops
+from .measured import operators
 from .serving import Load
 from .speeds import Shares
 from .stage import Rows
@@ -79,7 +80,9 @@ class Batching:
     def bare(self, step: Step) -> tuple[Terms, Step]:
         """A pass on each kind of stage without what it sends on, and the step of each row."""
         held, wide = self.held, msgspec.structs.replace(step, sequences=self.held.spread(step.sequences))
-        return terms(self.model, held.layouts, self.target, wide, self.shares.common, held.stage), wide
+        made = terms(self.model, held.layouts, self.target, wide, self.shares.common, held.stage)
+        tables = operators(self.target, self.shares)
+        return tables.corrected(made, self.model, held.layouts, held.stage, wide) if tables else made, wide
 
     def stage_seconds(self, step: Step) -> Value:
         """Seconds of a pass on each kind of stage without what it sends on, for each row."""

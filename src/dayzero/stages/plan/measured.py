@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from dayzero.arrays import Value
+from dayzero.arrays import Value, each
 from dayzero.data.efficiency import Common, Generation
 from dayzero.data.measured import Library
 from dayzero.data.measured.grid import NINETY
@@ -45,6 +45,9 @@ FIELDS = {"linear": ("linear_rate", "linear_bytes", "operators"), "cache": ("cac
           "state": ("state_rate", "state_bytes"),
           "collective": ("sent", "reduces", "reduce_steps", "exchanges", "far")}
 """Class of operators -> what a pass counts of it."""
+ODD = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x27D4EB2F165667C5, 0x85EBCA77C2B2AE63,
+       0xFF51AFD7ED558CCD)
+"""What mixes the columns of layouts: odd numbers without a pattern."""
 WEIGHT = 0.5
 """Power of the factor by tables of other versions than the engine's own: the fit and they count alike."""
 Array = np.ndarray[Any, Any]
@@ -129,8 +132,7 @@ class Timer:
 
     def _sending(self, call: Call, axes: dict[str, Value], moved: Value) -> Array:
         ranks = np.asarray(axes["ranks"], dtype=float)
-        links = np.array([self.target.cluster.link(int(max(2, each))).bandwidth if each > 1 else np.inf
-                          for each in ranks.reshape(-1)])
+        links = each(ranks, lambda count: self.target.cluster.link(count).bandwidth if count > 1 else np.inf)
         call_time = self.common.exchange_call
         if call.operator == "all_reduce":
             call_time = self.generation.reduce_call + self.generation.reduce_step * np.log2(np.maximum(ranks, 1))
@@ -195,8 +197,10 @@ class Operators:
 
     def corrected(self, made: Terms, model: ModelSpec, layout: Layout | Layouts, held: Stage, step: Step) -> Terms:
         """The terms of a pass, with factors on those of the classes."""
-        asked = [call for call in calls(model, layout, self.timer.target, held, step) if call.kind in self.classes]
-        timed = self.timer.times(asked)
+        asked = [call for call in calls(model, layout, self.timer.target, held, step)
+                 if call.kind in self.classes and np.any(call.times)]
+        first, which = alike(layout, step)
+        timed = [Shaped(call, *self._both(call, first), which) for call in asked]
         for kind, names in FIELDS.items():
             own = [one for one in timed if one.call.kind == kind]
             if own and _whole(model, kind, own):
@@ -204,19 +208,58 @@ class Operators:
                 made = replace(made, **{name: getattr(made, name) * factor for name in names})
         return made
 
-    def _factor(self, own: list[Timed]) -> Value:
-        by_tables = sum(one.seconds * one.call.times for one in own)
-        by_roofline = sum(self.timer.rough(one.call, one.call.axes) * one.call.times for one in own)
+    def _both(self, call: Call, first: Array) -> tuple[Timed, Array]:
+        """(the time of one run, the same by the roofline) of layouts that differ."""
+        few = spread_out(replace(call, axes={name: value[first] if np.ndim(value) else value
+                                             for name, value in call.axes.items()}))
+        return self.timer.times([few])[0], self.timer.rough(few, few.axes)
+
+    def _factor(self, own: list[Shaped]) -> Value:
+        by_tables = sum(one.all(one.timed.seconds) * one.call.times for one in own)
+        by_roofline = sum(one.all(one.rough) * one.call.times for one in own)
         known: Value = by_roofline > 0
         if own[0].call.kind == "collective":  # nodes, and what joins them, are not in tables
-            inside = [(one.source < EXTRAPOLATED) | (np.asarray(one.call.times) == 0) for one in own]
+            inside = [one.all(one.timed.source < EXTRAPOLATED) | (np.asarray(one.call.times) == 0) for one in own]
             known = known & np.all(np.broadcast_arrays(*inside), axis=0)
         mine = self.timer.library is not None and any(self.timer.library.owns(one.call.operator) for one in own)
         ratio = by_tables / np.where(by_roofline > 0, by_roofline, 1.0)
         return np.where(known, ratio, 1.0) ** (1.0 if mine else WEIGHT)
 
 
-def _whole(model: ModelSpec, kind: str, timed: list[Timed]) -> bool:
+@dataclass(frozen=True)
+class Shaped:
+    """A call of many layouts, timed once for those that are alike."""
+
+    call: Call
+    """Of all."""
+    timed: Timed
+    """Of those that differ."""
+    rough: Array
+    """The same by the roofline."""
+    which: Array
+    """For each of all the one that is like it."""
+
+    def all(self, values: Array) -> Array:
+        """A value for each of all; one for all stays one."""
+        spread: Array = values[self.which] if len(values) > 1 else values
+        return spread
+
+
+def alike(layout: Layout | Layouts, step: Step) -> tuple[Array, Array]:
+    """(positions of layouts whose operators have different lengths, for each layout the one like it)."""
+    degrees = [layout.tp, layout.ep, layout.pp, layout.attention_degree]
+    columns = np.broadcast_arrays(*(np.atleast_1d(np.asarray(column, dtype=float))
+                                    for column in (*degrees, step.sequences, step.context)))
+    mixed = sum(column.view(np.uint64) * np.uint64(odd) for column, odd in zip(
+        map(np.ascontiguousarray, columns), ODD, strict=True))
+    _, first, which = np.unique(mixed, return_index=True, return_inverse=True)
+    which = which.reshape(-1)
+    if not all((column == column[first][which]).all() for column in columns):  # two that differ were mixed to one
+        return np.arange(len(columns[0])), np.arange(len(columns[0]))
+    return first, which
+
+
+def _whole(model: ModelSpec, kind: str, timed: list[Shaped]) -> bool:
     """Whether nothing of the class is without a time: not every kind of attention has tables."""
     names = {name for name, one in model.attentions.items() if CLASSES.get(one.kind, ("cache",))[0] == kind}
     return names <= {one.call.name for one in timed}

@@ -13,7 +13,6 @@ import numpy as np
 
 from dayzero.data.efficiency import Common, EngineFigures, Generation, Interval, efficiency
 from dayzero.data.measured import Library, library
-from dayzero.data.measured.mapping import mapping
 from dayzero.placement.precision import schemes
 from dayzero.schema import ModelSpec, Noun, Target
 
@@ -68,34 +67,38 @@ class Speeds(Noun, frozen=True, kw_only=True):
 
 
 def tables_for(target: Target) -> Library | None:
-    """The measured tables that a target asks for. Raises NotPossible where none are installed, TargetError for a file
-    that is none."""
-    asked = target.operators
-    return library(None, tuple(Path(table) for table in asked.tables)) if asked.times == "measured" else None
+    """The measured tables that a target asks for; None: it asks for none, or they do not have its device. Raises
+    NotPossible where none are installed, TargetError for a file that is none."""
+    if target.operators.times != "measured":
+        return None
+    found = library(None, tuple(Path(table) for table in target.operators.tables))
+    return found if found.knows(target.cluster.device.name) else None
 
 
-def speeds(target: Target, model: ModelSpec, tables: Library | None = None) -> Speeds:
-    """The factors for a measured device, one with a stated efficiency, or one of which only the datasheet is known."""
+def speeds(target: Target, model: ModelSpec) -> Speeds:
+    """The factors for a measured device, one with a stated efficiency, or one of which only the datasheet is known.
+    Raises as `tables_for`."""
     device = target.cluster.device
     around, waiting = np.array([SPREAD, 1.0, 1 / SPREAD]), np.array([1 / SPREAD, 1.0, SPREAD])
     if device.measured:
         return Speeds(matrix=around, memory=around, link=around, waiting=waiting, source="measured here")
     if device.efficiency is None:
-        return _fitted(target, model, tables if tables and tables.knows(device.name) else None)
+        return _fitted(target, model)
     reached = np.minimum(around * device.efficiency, 1.0)
     return Speeds(matrix=reached, memory=reached, link=around, waiting=waiting,
                   source=f"datasheet at a stated efficiency of {device.efficiency:g}")
 
 
-def _fitted(target: Target, model: ModelSpec, tables: Library | None) -> Speeds:
+def _fitted(target: Target, model: ModelSpec) -> Speeds:
     """The shares of the device's generation under the engine; the interval is that of such cases."""
+    tables = tables_for(target)
     known, arch = efficiency(target.calibration), target.cluster.device.arch
     generation, figures, measured = known.figures(arch, target.engine.name, *schemes(model))
     between = known.interval(f"together, {'measured' if measured else 'not measured'}")
     around = np.array([between.tpot[0], 1.0, between.tpot[1]])
     whose = "of its generation" if known.generation(arch)[1] else "like it"
     own = f", calibrated with {target.calibration.source}" if target.calibration else ""
-    also = f"; {' and '.join(mapping().used)} operators by measured tables ({tables.name})" if tables else ""
+    also = f", shaped by measured tables of operators ({tables.name})" if tables else ""
     return Speeds(matrix=generation.linear_rate / around, memory=generation.linear_bytes / around,
                   link=generation.link / around, waiting=around,
                   shares=Shares(generation=generation, engine=figures, common=known.common, between=between,
