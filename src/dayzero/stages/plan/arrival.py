@@ -41,6 +41,8 @@ class Server:
     """Decode passes that a request takes after its first token."""
     room: Values
     """Sequences that the cache holds."""
+    handing: float = 0.0
+    """Seconds that a process needs to hand the tokens of a request out, one request after another."""
     first: Values | float = 0.0
     """Seconds of decoding that belong to a first token even where nothing else runs."""
 
@@ -81,7 +83,8 @@ def capacity(server: Server) -> Values:
     """Requests a second that a group keeps up with at most: of all batches that fit, the one that gives most.
 
     With b sequences a request holds its share 1/b of `answers` passes and delays the others by its prefill:
-    rate = b / (answers x step(b) + b x delay); and prompts pass one after another: rate <= 1 / (busy + passes x step).
+    rate = b / (answers x step(b) + b x delay); and prompts pass one after another: rate <= 1 / (busy + passes x step);
+    and their tokens are handed out.
     """
     room = np.minimum(server.room, server.batches[-1])
     known = np.minimum(server.batches[:, None], room)
@@ -90,6 +93,8 @@ def capacity(server: Server) -> Values:
                         1 / (server.busy + server.passes * step))
              for batch in batches for step in (server.step(np.maximum(batch, 1.0)),)]
     most: Values = np.where(server.room >= 1, np.max(rates, axis=0), 0.0)
+    if server.handing:
+        most = np.minimum(most, 1 / server.handing)
     return most
 
 

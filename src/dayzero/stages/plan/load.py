@@ -21,7 +21,7 @@ from .batching import Batching
 from .roofline import Roofline
 from .serving import MILLI, step_seconds
 from .speeds import EXPECTED
-from .timing import pass_seconds
+from .timing import MICRO, pass_seconds
 from .work import prefill_step
 
 MOST_TOGETHER = 4096
@@ -62,7 +62,7 @@ def of_shares(made: Batching, room: Value) -> Server:
     busy = made.passing(prefill_step(made.target, prompts * inner)).slowest / prompts
     found = _server(made.target, layouts, room, steps, MILLI * made.shares.engine.request + alone, busy,
                     made.shares.engine.share)
-    return replace(found, first=found.steps[0])
+    return replace(found, first=found.steps[0], handing=made.shares.engine.stream * MICRO * workload.output_tokens)
 
 
 def of_rates(made: Roofline, room: Value, decode: Callable[[Value], Value]) -> Server:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -121,6 +122,12 @@ def test_capacity_is_where_a_simulation_falls_behind() -> None:
     late = arrived(made, np.array([1.25 * most]))
     assert not late.stable.any()
     assert np.isnan([late.tpot_s, late.ttft_s, *late.ttft_percentiles, *late.gap_percentiles]).all()
+
+
+def test_tokens_are_handed_out_by_one_process() -> None:
+    made = replace(server(0.001, 0.0, 0.001, 1.0, 100), handing=0.05)
+    assert capacity(made) == 20.0
+    assert arrived(made, np.array([19.9])).stable.all() and not arrived(made, np.array([20.1])).stable.any()
 
 
 def test_no_room_is_no_capacity() -> None:
