@@ -52,6 +52,13 @@ class Workload(Noun, frozen=True, kw_only=True):
         return int(self.input_tokens * self.prefix_hit)
 
     @property
+    def load(self) -> str:
+        """`64 sequences` or `3 requests a second`."""
+        if self.arrival_rate:
+            return f"{self.arrival_rate:.3g} requests a second"
+        return f"{self.concurrency} sequence{'s' if self.concurrency != 1 else ''}"
+
+    @property
     def length(self) -> int:
         """Tokens of a full-length sequence."""
         return self.input_tokens + self.output_tokens

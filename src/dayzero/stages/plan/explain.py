@@ -122,7 +122,7 @@ def summed_up(plan: Plan) -> Plan:
 def fewer(plan: Plan) -> list[str]:
     """With how many sequences at most the limits can be kept on this cluster."""
     kept = [point for point in plan.front if point.within]
-    if not kept:
+    if not kept or plan.workload.get("arrival_rate"):
         return []
     most = max(kept, key=lambda point: (point.concurrency, point.tokens_per_s_per_device))
     return [f"With {most.concurrency:,} sequences instead of {plan.workload['concurrency']:,} {most.layout.text} keeps "

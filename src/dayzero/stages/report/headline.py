@@ -202,7 +202,7 @@ def _layout(results: Results) -> Answer:
 def _idle(candidate: Candidate, concurrency: int) -> str:
     """That there are more replicas than sequences to serve; empty when there are not."""
     replicas = candidate.layout.dp
-    if replicas <= concurrency:
+    if replicas <= concurrency or candidate.arrivals:
         return ""
     return (f"{concurrency} sequence{'s keep' if concurrency > 1 else ' keeps'} only {concurrency} of {replicas} "
             "replicas busy; ")
