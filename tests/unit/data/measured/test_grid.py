@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dayzero.data.measured.grid import Slice
+from dayzero.data.measured.grid import Slice, distinct
 
 TOKENS = np.array([1.0, 2, 4, 8, 16, 64])
 OUTER = np.array([128.0, 256, 1024])
@@ -138,3 +138,12 @@ def test_two_rising_axes(times: list[float], measured: list[bool]) -> None:
     table = np.array(times).reshape(6, 6)
     one = Slice.of({}, {"sequences": sequences[keep], "tokens": tokens[keep]}, table[keep], ["sequences", "tokens"])
     assert (np.diff(one.logs[0], axis=0) >= -1e-12).all() and (np.diff(one.logs[0], axis=1) >= -1e-12).all()
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.tuples(st.sampled_from([0.0, 1.0, 2.5]), st.sampled_from([1.0, 3.0])), min_size=1, max_size=30))
+def test_distinct_rows(rows: list[tuple[float, float]]) -> None:
+    columns = [np.array(column) for column in zip(*rows, strict=True)]
+    first, which = distinct(columns)
+    assert len(first) == len(set(rows))
+    assert [rows[first[i]] for i in which] == rows
