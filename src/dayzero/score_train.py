@@ -6,10 +6,14 @@ Facts that a table has no column for are looked for in the model's name and the 
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
 
 from dayzero.data.devices import known_device
 from dayzero.data.published import published, stated_models
@@ -27,9 +31,10 @@ COLUMNS = ("row", "step_time_s", "step_time_low_s", "step_time_high_s", "tflops_
 NEEDED = ("source", "model", "gpu", "num_gpus", "tp", "pp", "ep", "dp", "mbs", "gbs", "seq", "precision", "notes")
 """Columns that a table of training points has to have; vp, cp and others are read where they are there."""
 GIB = 2**30
-SURE = (0.85, 1.5)
-"""Shares of a device's memory up to which a peak fits, and above which it does not whatever is recomputed."""
-TIGHT = "whether it fits cannot be told"
+UNEVEN = 1.25
+"""Of activations, at most, where tokens choose experts: the rank with the busiest ones."""
+GAPS = 0.1
+"""Of what is allocated and freed within a step, at most: what an allocator loses between blocks."""
 _SCHEMES = (("nvfp4", "nvfp4"), ("mxfp8", "mxfp8"), ("fp8-mx", "mxfp8"), ("fp8", "fp8"), ("fp16", "f16"),
             ("bf16", "bf16"))
 _FACTS = {"hidden": r"\bh(?:idden(?:_size)?)?[ =:]*(\d+)\b", "layers": r"\b(?:L|layers)[ =:]*(\d+)\b",
@@ -283,27 +288,72 @@ def predicted(one: Point, made: Work | None = None) -> Trained:
     step = seconds(made, one.setup, known.reached).seconds
     rate = one.setup.tokens / step / one.setup.layout.world_size
     flops = one.flops()
-    most, fits = room(one)
+    found = room(one)
     wide = known.within(one.model.mixes_experts)
     return Trained(row=one.row, step=step, low=step / wide, high=step * wide, tflops=rate * flops / 1e12, rate=rate,
-                   peak=most, fits=fits, reason="" if fits is not None else TIGHT)
+                   peak=found.peak, fits=found.fits, reason=found.reason)
 
 
-def peak(row: Mapping[str, str], models: Trainable) -> tuple[float, bool | None]:
-    """(GiB on the fullest device, whether it has that, see `room`) of a row of a table of memory: its precision is in
-    `quant`, batch and sequence are in the notes as `mbs=1 gbs=64 seq=4096 cp=1`. Raises NotPossible, LayoutError."""
+def peak(row: Mapping[str, str], models: Trainable) -> Room:
+    """What a row of a table of memory needs: its precision is in `quant`, batch and sequence are in the notes as
+    `mbs=1 gbs=64 seq=4096 cp=1`. Raises NotPossible, LayoutError."""
     stated = dict(re.findall(r"\b(mbs|gbs|seq|cp|vp)=(\d+)", row["notes"]))
     one = point(0, {"cp": "", "vp": "", "gbs": "", "mbs": "", "seq": "", **row, **stated, "precision": row["quant"]},
                 models)
+    size = _gib(row.get("gpu_mem_gib", ""))
+    if size:
+        device = msgspec.structs.replace(one.cluster.device, memory_bytes=int(size * GIB))
+        one = dataclasses.replace(one, cluster=msgspec.structs.replace(one.cluster, device=device))
     return room(one)
 
 
-def room(one: Point) -> tuple[float, bool | None]:
-    """(GiB on the fullest device, whether it has that). None: it depends on what is not stated, which parts are
-    recomputed, how fragmented memory gets; peaks are only predicted to about a quarter."""
-    size = max(sum(causes.values()) for causes in peak_bytes(one.model, one.setup, one.cluster, one.drafts))
-    share = size / one.cluster.device.memory_bytes
-    return size / GIB, True if share <= SURE[0] else False if share > SURE[1] else None
+def _gib(cell: str | None) -> float | None:
+    try:
+        return float(cell or "")
+    except ValueError:
+        return None
+
+
+class Room(NamedTuple):
+    """GiB on the fullest device."""
+
+    peak: float
+    """Expected."""
+    least: float
+    """With as little as the stack can be told to keep."""
+    most: float
+    """With as much as it can be told to keep, experts that are loaded unevenly, and gaps between blocks."""
+    fits: bool | None
+    """Whether the device has that; None: it has the least but not the most."""
+
+    @property
+    def reason(self) -> str:
+        """Why it cannot be told."""
+        return "" if self.fits is not None else (
+            f"whether it fits cannot be told: {self.least:.0f} to {self.most:.0f} GiB, by the precision of gradients, "
+            "moments and logits, how evenly experts are loaded, and gaps between blocks")
+
+
+def room(one: Point) -> Room:
+    """What a point needs, and whether its device has that."""
+    usual, memory = stack(one.told), one.cluster.device.memory_bytes / GIB
+    least, peak, most = (_sizes(one, changes) for changes in (usual.least, {}, usual.most))
+    low = max(sum(causes.values()) - causes["fragmentation"] for causes in least) / GIB
+    high = max(sum(causes.values()) + _more(one, causes) for causes in most) / GIB
+    return Room(max(sum(causes.values()) for causes in peak) / GIB, low, high,
+                True if high <= memory else False if low > memory else None)
+
+
+def _sizes(one: Point, changes: Mapping[str, int]) -> tuple[dict[str, int], ...]:
+    setup = msgspec.structs.replace(one.setup, **changes)
+    return peak_bytes(one.model, setup, one.cluster, one.drafts)
+
+
+def _more(one: Point, causes: Mapping[str, int]) -> float:
+    """Bytes that a stage may need beside the expected ones."""
+    uneven = (UNEVEN - 1) * causes["activations"] if one.model.mixes_experts else 0.0
+    passing = causes["activations"] + causes["logits"] + causes["communication"]
+    return uneven + GAPS * (passing + uneven) - causes["fragmentation"]
 
 
 def predict_training(rows: Sequence[Mapping[str, str]], folders: Sequence[Path]) -> Iterator[Trained]:

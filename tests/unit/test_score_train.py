@@ -5,7 +5,9 @@ import csv
 import pytest
 from tests.support.config_release import LLAMA, release
 
+from dayzero.data.stacks import stack
 from dayzero.errors import NotPossible, UsageError
+from dayzero.schema import Layout
 from dayzero.score import score
 from dayzero.score_train import (
     COLUMNS,
@@ -29,6 +31,14 @@ VTRAIN = {"source": "vTrain", "model": "GPT h8192 L48 a64", "gpu": "A100", "num_
 # arXiv:2205.05198, table 5: 18.13 s with full recomputation, 13.75 s with selective and sequence parallel
 PAPER = VTRAIN | {"model": "gpt3-175B", "num_gpus": "64", "pp": "8", "vp": "3", "dp": "1", "mbs": "1", "gbs": "64",
                   "precision": "FP16/BF16"}
+GPT_OSS = {  # gpt-oss-120b
+    "architectures": ["GptOssForCausalLM"], "model_type": "gpt_oss", "hidden_size": 2880, "intermediate_size": 2880,
+    "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 64, "num_hidden_layers": 36, "vocab_size": 201088,
+    "num_local_experts": 128, "num_experts_per_tok": 4, "experts_per_token": 4, "sliding_window": 128,
+    "layer_types": ["sliding_attention", "full_attention"] * 18, "max_position_embeddings": 131072,
+    "rms_norm_eps": 1e-5, "rope_theta": 150000, "hidden_act": "silu", "swiglu_limit": 7.0,
+    "tie_word_embeddings": False, "attention_bias": True,
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -86,16 +96,36 @@ def test_names_find_the_nearest_release(name, found):
 @pytest.mark.parametrize(("text", "what"), [
     ("recompute=full; x", "full"), ("recompute=attn_only", "selective"), ("T1 FSDP; selective AC", "selective"),
     ("T2 full AC", "full"), ("recompute=mla_up_proj+mlp", "selective"),
-    ("recompute=none", "none"), ("measured", "none")])
+    ("recompute=none", "none"), ("measured", "none"), ("torchtitan; selective AC", "products")])
 def test_recomputation_in_words(text, what):
-    assert stated_recompute(text) == what
+    assert stated_recompute(text, stack(text)) == what
 
 
-@pytest.mark.parametrize(("text", "old", "zero"), [
-    ("FSDP=64", False, 3), ("FSDP=0", False, 1), ("FSDP2", False, 3), ("ZeRO-1 DP", True, 1), ("", True, 0),
-    ("", False, 1)])
-def test_what_replicas_share_in_words(text, old, zero):
-    assert stated_zero(text, old) == zero
+@pytest.mark.parametrize(("text", "old", "pp", "zero"), [
+    ("FSDP=64", False, 1, 3), ("FSDP=0", False, 1, 1), ("FSDP2", False, 1, 3), ("ZeRO-1 DP", True, 1, 1),
+    ("", True, 1, 0), ("", False, 1, 1), ("torchtitan 2D", False, 1, 3), ("torchtitan 3D", False, 8, 1)])
+def test_what_replicas_share_in_words(text, old, pp, zero):
+    assert stated_zero(text, old, Layout(pp=pp), stack(text)) == zero
+
+
+def test_a_stack_that_cuts_the_local_batch_into_stages():
+    # pytorch/torchtitan: a local batch of 32 sequences on 8 stages makes 8 micro-batches
+    row = VTRAIN | {"source": "pytorch/torchtitan x", "pp": "8", "dp": "8", "mbs": "32", "gbs": "256",
+                    "precision": "FP8"}
+    setup = stated_setup(row)
+    assert (setup.micro_batch, setup.micro_batches, setup.gradient_bytes, setup.logit_bytes) == (4, 8, 4, 14)
+
+
+def test_operations_are_counted_as_the_software_did(folder):
+    # NVIDIA-NeMo/Megatron-Bridge performance summaries, GPT OSS 120B, sequences of 4096: 523 TFLOPS at 19,200 tokens/s
+    # in 26.04, 1077 at 33,024 in 26.08
+    row = VTRAIN | {"model": "gpt-oss-120b", "gpu": "GB300", "tp": "1", "pp": "1", "ep": "64", "dp": "64", "mbs": "4",
+                    "gbs": "1280", "seq": "4096", "precision": "BF16", "notes": "", "num_gpus": "64"}
+    release(folder / "openai__gpt-oss-120b", GPT_OSS)
+    models = Trainable([folder])
+    for date, tflops, rate in (("26.04.01", 523, 19_200), ("26.08", 1077, 33_024)):
+        one = point(0, row | {"source": f"NVIDIA-NeMo/Megatron-Bridge x [{date} NeMo]"}, models)
+        assert one.flops() == pytest.approx(tflops * 1e12 / rate, rel=0.01)
 
 
 def test_a_row_is_read():
@@ -117,10 +147,13 @@ def test_rows_that_say_too_little(folder, changes, reason):
 @pytest.mark.parametrize(("gpu", "fits"), [("H100", True), ("A100", True), ("RTX4090", False)])
 def test_a_measured_peak(folder, gpu, fits):
     # pytorch/torchtitan, benchmarks/llama3_h100_202412_torchtitan.md: 62.0 GiB compiled and 67.0 eager, on 128 devices
-    row = {"source": "x", "model": "Llama-3.1-8B", "gpu": gpu, "num_gpus": "128", "tp": "1", "pp": "1", "ep": "",
-           "dp": "128", "quant": "BF16", "notes": "mbs=2 gbs=256 seq=8192 cp=1 vp=; FSDP; selective AC; FSDP2"}
-    size, told = peak(row, Trainable([folder]))
-    assert size == pytest.approx(64.5, rel=0.08) and told is fits
+    row = {"source": "pytorch/torchtitan", "model": "Llama-3.1-8B", "gpu": gpu, "num_gpus": "128", "tp": "1",
+           "pp": "1", "ep": "", "dp": "128", "quant": "BF16", "notes": "mbs=2 gbs=256 seq=8192 cp=1 vp=; FSDP; selective AC; FSDP2"}
+    room = peak(row, Trainable([folder]))
+    assert room.peak == pytest.approx(64.5, rel=0.08) and room.fits is fits
+    assert room.least < room.peak < room.most
+    tight = peak(row | {"gpu_mem_gib": str(room.peak)}, Trainable([folder]))
+    assert tight.fits is None and f"{room.least:.0f} to {room.most:.0f} GiB" in tight.reason
 
 
 def test_a_missing_fact_is_an_error_of_its_own(folder):

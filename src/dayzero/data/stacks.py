@@ -31,6 +31,10 @@ class Stack(Noun, frozen=True, kw_only=True):
     """What its selective recomputation repeats, see `Setup.recompute`."""
     stages_divide_batch: bool
     """Whether a pipeline cuts the local batch into as many micro-batches as it has stages."""
+    least: dict[str, int]
+    """The smallest bytes of these that the stack can be told to keep."""
+    most: dict[str, int]
+    """The largest."""
     source: str
     """Where that is from."""
 
