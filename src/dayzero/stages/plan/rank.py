@@ -32,12 +32,14 @@ def limited(found: Columns) -> dict[str, Value]:
 
 
 def ranked(found: Columns, limits: Limits) -> Value:
-    """Positions, best first: throughput and time to the first token count to three digits, then memory decides."""
+    """Positions, best first: throughput, or by how far limits are broken, and time to the first token count to three
+    digits; then the plainer layout is first, and then the one that needs less memory."""
     over = excess(limits, limited(found))
     group = np.where(~np.asarray(found.fits, dtype=bool), 2, np.where(over <= 1, 0, 1))
-    first = np.choose(group, [-digits(found.tokens_per_s), over, found.need_bytes])
+    first = np.choose(group, [-digits(found.tokens_per_s), digits(over), found.need_bytes])
     second = np.where(group == 2, 0.0, digits(found.ttft_s))
-    return np.lexsort((found.need_bytes, second, first, group))
+    special = (found.layouts.cp > 1) * 1 + (found.layouts.attention_tp > 0)
+    return np.lexsort((found.need_bytes, special, second, first, group))
 
 
 def digits(values: Value, kept: int = 3) -> Value:

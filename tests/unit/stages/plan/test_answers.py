@@ -64,6 +64,9 @@ def test_equal_to_three_digits_is_decided_by_the_first_token_and_then_by_memory(
     made = Made(some, np.ones(3, bool), np.array([3.0, 2.0, 1.0]), np.ones(3), np.array([1.0, 1.0001, 2.0]), np.ones(3),
                 np.array([1000.0, 1000.4, 1000.2]))
     assert ranked(made, Limits()).tolist() == [1, 0, 2]
+    plain = Made(Layouts.of([Layout(tp=4, cp=4), Layout(tp=4), Layout(tp=4, attention_tp=2)]), np.ones(3, bool),
+                 np.array([1.0, 3.0, 2.0]), np.ones(3), np.ones(3), np.ones(3), np.full(3, 1000.0))
+    assert ranked(plain, Limits()).tolist() == [1, 0, 2], "what is shared within tp has to be worth it"
     assert digits(np.array([123456.0, 0.00123456])).tolist() == pytest.approx([123000.0, 0.00123])
 
 
