@@ -148,7 +148,8 @@ def test_rows_that_say_too_little(folder, changes, reason):
 def test_a_measured_peak(folder, gpu, fits):
     # pytorch/torchtitan, benchmarks/llama3_h100_202412_torchtitan.md: 62.0 GiB compiled and 67.0 eager, on 128 devices
     row = {"source": "pytorch/torchtitan", "model": "Llama-3.1-8B", "gpu": gpu, "num_gpus": "128", "tp": "1",
-           "pp": "1", "ep": "", "dp": "128", "quant": "BF16", "notes": "mbs=2 gbs=256 seq=8192 cp=1 vp=; FSDP; selective AC; FSDP2"}
+           "pp": "1", "ep": "", "dp": "128", "quant": "BF16",
+           "notes": "mbs=2 gbs=256 seq=8192 cp=1 vp=; FSDP; selective AC; FSDP2"}
     room = peak(row, Trainable([folder]))
     assert room.peak == pytest.approx(64.5, rel=0.08) and room.fits is fits
     assert room.least < room.peak < room.most
