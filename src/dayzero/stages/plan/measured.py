@@ -19,7 +19,7 @@ import numpy as np
 from dayzero.arrays import Value, each
 from dayzero.data.efficiency import Common, Generation
 from dayzero.data.measured import Library
-from dayzero.data.measured.grid import NINETY
+from dayzero.data.measured.grid import NINETY, distinct
 from dayzero.data.measured.mapping import mapping
 from dayzero.placement.many import Layouts
 from dayzero.schema import Device, Layout, ModelSpec, Target
@@ -45,9 +45,6 @@ FIELDS = {"linear": ("linear_rate", "linear_bytes", "operators"), "cache": ("cac
           "state": ("state_rate", "state_bytes"),
           "collective": ("sent", "reduces", "reduce_steps", "exchanges", "far")}
 """Class of operators -> what a pass counts of it."""
-ODD = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x27D4EB2F165667C5, 0x85EBCA77C2B2AE63,
-       0xFF51AFD7ED558CCD)
-"""What mixes the columns of layouts: odd numbers without a pattern."""
 WEIGHT = 0.5
 """Power of the factor by tables of other versions than the engine's own: the fit and they count alike."""
 Array = np.ndarray[Any, Any]
@@ -250,13 +247,7 @@ def alike(layout: Layout | Layouts, step: Step) -> tuple[Array, Array]:
     degrees = [layout.tp, layout.ep, layout.pp, layout.attention_degree]
     columns = np.broadcast_arrays(*(np.atleast_1d(np.asarray(column, dtype=float))
                                     for column in (*degrees, step.sequences, step.context)))
-    mixed = sum(column.view(np.uint64) * np.uint64(odd) for column, odd in zip(
-        map(np.ascontiguousarray, columns), ODD, strict=True))
-    _, first, which = np.unique(mixed, return_index=True, return_inverse=True)
-    which = which.reshape(-1)
-    if not all((column == column[first][which]).all() for column in columns):  # two that differ were mixed to one
-        return np.arange(len(columns[0])), np.arange(len(columns[0]))
-    return first, which
+    return distinct(columns)
 
 
 def _whole(model: ModelSpec, kind: str, timed: list[Shaped]) -> bool:
