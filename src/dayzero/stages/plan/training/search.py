@@ -22,6 +22,7 @@ from .explain import explained, training_notes
 from .room import roomy
 from .setup import Ways
 from .space import legal, moved, ways
+from .topology import over
 from .trained import Maker
 
 TRIED = 60
@@ -99,7 +100,7 @@ class Search:
         self.model, self.target, self.layouts = model, target, found
         self.cluster = networked(target.cluster)
         self.known: Generation = generation(self.cluster.device.arch)
-        self.evaluator = Evaluator(model, self.cluster, self.known.reached)
+        self.evaluator = Evaluator(model, self.cluster, over(self.known.reached, self.cluster))
         every, place = ways(model, target, found)
         first = self.evaluator.evaluate(every)
         self.evaluated = len(every)

@@ -1,15 +1,17 @@
 """Which devices a group of training ranks lies on, and how many bytes a second each rank gets in it. Ranks, strides and
-bytes are numbers, or arrays of one length."""
+bytes are numbers, or arrays of one length. Where collectives were measured on a link, what they reached is its rate."""
 
 from __future__ import annotations
 
 from math import inf
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from dayzero.arrays import Value, choose, largest, smallest
-from dayzero.schema import Cluster
+from dayzero.data.training import Reached
+from dayzero.schema import Cluster, Link
 
 
 class Group(NamedTuple):
@@ -43,19 +45,33 @@ def _divisor(ranks: Value, most: Value) -> Value:
     return found
 
 
-def local_rate(cluster: Cluster) -> float:
+def local_rate(cluster: Cluster, collective: str = "all_reduce") -> float:
     """Bytes a second of one device to the others in its node; without end where there are none."""
     if cluster.devices_per_node == 1:
         return inf
     links = cluster.device.links
-    return links[-1].bandwidth if links else cluster.link(min(2, cluster.devices_per_node)).bandwidth
+    return _rate(links[-1] if links else cluster.link(min(2, cluster.devices_per_node)), collective)
 
 
-def outer_rate(cluster: Cluster) -> float:
-    """Bytes a second of one device to other nodes; without end where there are none."""
+def outer_rate(cluster: Cluster, collective: str = "all_reduce") -> float:
+    """Bytes a second of one device to other nodes while all devices of its node send; without end where there are
+    none."""
     if cluster.nodes == 1:
         return inf
-    return cluster.network.bandwidth if cluster.network else cluster.link(cluster.world_size).bandwidth
+    return _rate(cluster.network or cluster.link(cluster.world_size), collective)
+
+
+def _rate(link: Link, collective: str) -> float:
+    known = link.collectives.get(collective) or link.collectives.get("all_reduce")
+    return known.bandwidth if known else link.bandwidth / link.shared_by
+
+
+def over(reached: Reached, cluster: Cluster) -> Reached:
+    """The shares on a cluster: of links on which collectives were measured nothing is left to lose, only to hide."""
+    inside = bool(cluster.device.links) and cluster.device.links[-1].measured
+    names = [*(("inside", "dispatch") if inside else ()),
+             *(("network", "dispatch_network") if cluster.network and cluster.network.measured else ())]
+    return msgspec.structs.replace(reached, **{name: max(1.0, getattr(reached, name)) for name in names})
 
 
 def ring(sent: Value, members: Group, cluster: Cluster) -> tuple[Value, Value]:
@@ -71,6 +87,6 @@ def all_to_all(row_bytes: Value, visits: float, members: Group, cluster: Cluster
     """(seconds inside nodes, seconds on the network) of sending rows of `row_bytes` in all to `visits` of the ranks
     each, chosen evenly: a row goes once to each node, and in it once to each rank."""
     reached = members.ranks * (1 - (1 - 1 / members.ranks) ** visits)
-    within = row_bytes * reached * (members.ranks - 1) / members.ranks / local_rate(cluster)
+    within = row_bytes * reached * (members.ranks - 1) / members.ranks / local_rate(cluster, "all_to_all")
     nodes = members.nodes * (1 - (1 - 1 / members.nodes) ** visits)
-    return within, row_bytes * nodes * (members.nodes - 1) / members.nodes / outer_rate(cluster)
+    return within, row_bytes * nodes * (members.nodes - 1) / members.nodes / outer_rate(cluster, "all_to_all")

@@ -10,6 +10,7 @@ from .flops import token_flops
 from .memory import away_bytes, peak_bytes
 from .setup import OFFLOAD, RECOMPUTE, Setup
 from .step import Step, seconds, work
+from .topology import over
 
 DAY = 86400
 TRILLION = 10**12
@@ -23,11 +24,12 @@ class Maker:
     def __init__(self, model: ModelSpec, target: Target, cluster: Cluster, known: Generation) -> None:
         self.model, self.target, self.cluster, self.known = model, target, cluster, known
         self.scheme = target.workload.scheme or model.dtype
+        self.reached = over(known.reached, cluster)
         self.flops = token_flops(model, target.workload.input_tokens)
 
     def step(self, setup: Setup, chunks: Chunks) -> Step:
         """The time of a step."""
-        return seconds(work(self.model, setup, self.cluster, chunks), setup, self.known.reached)
+        return seconds(work(self.model, setup, self.cluster, chunks), setup, self.reached)
 
     def setup(self, one: Trained) -> Setup:
         """How an entry is trained."""

@@ -1,14 +1,18 @@
 """What a way to train comes to, and where groups of ranks lie."""
 
+import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.plan_models import target
 
+from dayzero.data.training import generation
 from dayzero.errors import LayoutError
 from dayzero.schema import Layout
+from dayzero.schema.hardware import Reached
 from dayzero.stages.plan.training.setup import Setup
-from dayzero.stages.plan.training.topology import all_to_all, group, ring
+from dayzero.stages.plan.training.topology import all_to_all, group, over, ring
 
 CLUSTER = target(8, 4).cluster  # links of 100 GB/s inside nodes of 8, 20 GB/s between
 
@@ -43,6 +47,30 @@ def test_rows_go_once_to_each_node_and_rank():
     assert (within, across) == (pytest.approx(1e9 * 7 / 8 / 1e11), 0.0)
     within, across = all_to_all(1e9, 1, group(32, 1, CLUSTER), CLUSTER)
     assert across == pytest.approx(1e9 * 3 / 4 / 2e10)
+
+
+def test_what_collectives_reached_is_the_rate_of_a_link():
+    slow = {"all_reduce": Reached(bandwidth=4e10), "all_to_all": Reached(bandwidth=1e10)}
+    inside = msgspec.structs.replace(CLUSTER.device.links[0], collectives=slow)
+    measured = msgspec.structs.replace(CLUSTER, device=msgspec.structs.replace(CLUSTER.device, links=(inside,)))
+    assert ring(1e9, group(8, 1, measured), measured) == (1e9 / 4e10, 0.0)
+    assert all_to_all(1e9, 1, group(8, 1, measured), measured)[0] == pytest.approx(1e9 * 7 / 8 / 1e10)
+    shares = over(generation("sm_100").reached, measured)
+    assert shares.inside == 1 > generation("sm_100").reached.inside and shares.network < 1
+
+
+def test_devices_that_share_a_card_have_a_part_of_it():
+    card = msgspec.structs.replace(CLUSTER.network, shared_by=4)
+    shared = msgspec.structs.replace(CLUSTER, network=card)
+    assert ring(1e9, group(4, 8, shared), shared) == (0.0, 0.2)  # 20 GB/s for four
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 6, 8, 16, 32])
+def test_groups_of_many_layouts_are_those_of_each(ranks):
+    strides = np.array([1, 2, 3, 4, 8, 16])
+    found = group(np.full(6, ranks), strides, CLUSTER)
+    assert [(one.inside, one.nodes) for one in (group(ranks, int(stride), CLUSTER) for stride in strides)] == [
+        *zip(found.inside.tolist(), found.nodes.tolist(), strict=True)]
 
 
 @given(st.integers(1, 64), st.sampled_from((2, 4, 8, 16, 32)))
