@@ -29,6 +29,7 @@ from .roofline import Cost, Roofline, chosen
 from .serving import served
 from .speeds import EXPECTED, Shares, Speeds, speeds
 from .stage import Rows, Split, rows
+from .timing import pass_seconds
 from .work import decode_step, prefill_step
 
 FASTEST, SLOWEST = 0, 2
@@ -177,10 +178,14 @@ def _batched(made: Batching, shares: Shares, room: Value) -> Times:
     one_stage = made.answering(*made.decoding(room, in_flight=False)) if np.any(made.layouts.pp > 1) else load.decode
     slow = served(replace(load, decode=one_stage), *figures)[0]
     tpot, slow = tpot / workload.acceptance_length, slow / workload.acceptance_length
+    each = pass_seconds(load.together, *figures, prefill=True, narrow=load.narrow) / load.prompts
+    # no more requests are taken up than groups can prefill: of so many under way each takes at least so long
+    ttft = np.maximum(ttft, load.requests * each / load.groups - (workload.output_tokens - 1) * tpot)
     between = shares.between
     first = np.array([between.ttft[0] * ttft, ttft, between.ttft[1] * ttft])
-    each = np.array([between.tpot[0] * tpot, tpot, between.tpot[1] * np.maximum(tpot, slow)])
-    return first, each, workload.concurrency * workload.output_tokens / (first + (workload.output_tokens - 1) * each)
+    token = np.array([between.tpot[0] * tpot, tpot, between.tpot[1] * np.maximum(tpot, slow)])
+    return first, token, workload.concurrency * workload.output_tokens / (
+        first + (workload.output_tokens - 1) * token)
 
 
 def _rooflined(roofline: Roofline) -> Times:

@@ -18,6 +18,7 @@ from dayzero.schema import Layout
 from dayzero.stages.plan.evaluate import evaluate
 from dayzero.stages.plan.serving import Load, served
 from dayzero.stages.plan.terms import terms
+from dayzero.stages.plan.timing import pass_seconds
 from dayzero.stages.plan.work import decode_step, prefill_step
 from dayzero.stages.read import read
 
@@ -128,7 +129,9 @@ def alone(model, there, layout, room):
                 narrow=float(narrow), wide=float(spread > 8), apart=0.0, unstated=0.0,
                 batch=held / (layout.dp * inner), schedulers=layout.dp * inner)
     generation, engine, _ = known.figures(there.cluster.device.arch, there.engine.name, *schemes(model))
-    return served(load, generation, engine, known.common)
+    tpot, ttft = served(load, generation, engine, known.common)
+    each = pass_seconds(load.together, generation, engine, known.common, prefill=True, narrow=load.narrow) / prompts
+    return tpot, max(ttft, load.requests * each / load.groups - (load.output - 1) * tpot)
 
 
 @pytest.mark.parametrize("kind", [{}, {"efficiency": 0.7}, {"efficiency": 1.0, "measured": True}])
@@ -181,3 +184,11 @@ def test_each_layout_may_have_a_concurrency_of_its_own(models, cluster):
         one = evaluate(model, msgspec.structs.replace(cluster, workload=alone), Layouts.of([layout]))
         for figure in ("need_bytes", "max_sequences", "ttft_s", "tpot_s", "tokens_per_s"):
             assert getattr(found, figure)[row] == pytest.approx(getattr(one, figure)[0], rel=1e-12)
+
+
+@pytest.mark.parametrize("layout", [Layout(tp=8), Layout(pp=8), Layout(dp=8), Layout(tp=8, attention_tp=2)])
+def test_no_more_prompts_are_answered_than_there_is_time_for(models, layout):
+    """Of ever more requests, prefill alone: twice as many take twice as long."""
+    times = [evaluate(models["llama-3.1-8b"], target(8, concurrency=count, input_tokens=4096, output_tokens=1),
+                      Layouts.of([layout])).ttft_s[0] for count in (1024, 2048)]
+    assert times[1] == pytest.approx(2 * times[0], rel=0.01)
