@@ -147,3 +147,11 @@ def test_distinct_rows(rows: list[tuple[float, float]]) -> None:
     first, which = distinct(columns)
     assert len(first) == len(set(rows))
     assert [rows[first[i]] for i in which] == rows
+
+
+def test_what_is_filled_in_is_less_certain() -> None:
+    bent = np.maximum.accumulate(straight() * np.array([1, 3, 1, 3, 1, 3]), axis=1)
+    keep = np.ones((3, 6), dtype=bool)
+    keep[2, 5] = False
+    found = sliced(bent, keep).read({"outer": np.array([1024.0, 1024.0]), "tokens": np.array([16.0, 64.0])})
+    assert found.spread[1] > found.spread[0] + 0.05

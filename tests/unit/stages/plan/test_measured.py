@@ -180,6 +180,30 @@ def test_tables_shape_a_pass(tables: Library) -> None:
     assert changed.cache_bytes == plain.cache_bytes
 
 
+def test_only_the_last_stage_has_the_head() -> None:
+    model = dense()
+    times = [next(call.times for call in calls(model, Layout(), target(1), stage(model, layers), DECODE)
+                  if call.name == "embedding") for layers in (range(15), range(15, 30))]
+    assert times == [0, 1]
+
+
+def test_passes_of_many_layouts_are_shaped_as_each_is_alone(tables: Library) -> None:
+    model, held = dense(), stage(dense(), range(30))
+    some = [Layout(tp=1), Layout(tp=3), Layout(tp=1, dp=4), Layout(tp=3, dp=2)]
+    sequences = np.array([16.0, 16.0, 4.0, 8.0])
+    shaping, common = Operators(timer(tables), ("linear", "collective")), efficiency().common
+
+    def shaped(layout: Layout | Layouts, count: object) -> object:
+        step = Step(phase="decode", sequences=count, tokens=1, context=1024)
+        plain = terms(model, layout, target(8), step, common)
+        return shaping.corrected(plain, model, layout, held, step).linear_bytes / plain.linear_bytes
+
+    together = shaped(Layouts.of(some), sequences)
+    alone = [float(np.max(shaped(layout, count))) for layout, count in zip(some, sequences, strict=True)]
+    assert together == pytest.approx(alone)
+    assert len({round(factor, 6) for factor in alone}) == 4
+
+
 @settings(deadline=None, max_examples=60)
 @given(st.floats(1, 4096), st.floats(1, 4096))
 def test_more_sequences_are_never_faster(first: float, second: float) -> None:
