@@ -105,7 +105,7 @@ def summed_up(plan: Plan) -> Plan:
     """The plan with its summary: the best layout or what is in the way, the limits, the runner-up, the smallest
     cluster."""
     best: Candidate | Trained | None = plan.trained or plan.best
-    said = [f"{best.layout.text}: {best.explanation}" if best else "Nothing fits on this target."]
+    said = [f"{best.layout.text}: {best.explanation}" if best else nothing(plan)]
     nearest: Candidate | Trained | None = next(iter(plan.training), None) or next(iter(plan.candidates), None)
     if not best and nearest:
         said[0] += f" Nearest is {nearest.layout.text}. {nearest.explanation}"
@@ -117,6 +117,17 @@ def summed_up(plan: Plan) -> Plan:
     if runner_up:
         said.append(f"Next is {runner_up.layout.text}: {runner_up.comparison}.")
     return msgspec.structs.replace(plan, summary=(*said, *map(smallest, plan.smallest)))
+
+
+def nothing(plan: Plan) -> str:
+    """That nothing fits, or that nothing is legal, with the most frequent reason."""
+    if plan.candidates or plan.training or not plan.families:
+        return "Nothing fits on this target."
+    first = plan.families[0]
+    if plan.evaluated == 1:
+        return f"{first.example.text} breaks a rule, {first.rule}: {first.message}."
+    return (f"All {plan.evaluated:,} layouts break a rule, {first.layouts:,} of them {first.rule} ({first.text}): "
+            f"{first.message}.")
 
 
 def fewer(plan: Plan) -> list[str]:
@@ -136,7 +147,8 @@ def smallest(size: Size) -> str:
     if size.layout is None:
         return f"No cluster that {what} was found {size.reason}."
     shown = f"{size.nodes} x {size.devices_per_node}" if size.nodes > 1 else f"{size.devices}"
-    return f"The smallest cluster that {what} has {shown} devices: {size.layout.text}, {figures_text(size.figures)}."
+    devices = "device" if size.devices == 1 else "devices"
+    return f"The smallest cluster that {what} has {shown} {devices}: {size.layout.text}, {figures_text(size.figures)}."
 
 
 def figures_text(values: Mapping[str, float]) -> str:

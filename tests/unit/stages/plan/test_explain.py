@@ -49,6 +49,14 @@ def test_the_terminal_says_when_nothing_fits():
     assert f"The smallest cluster that fits has {lacking.smallest[0].nodes} x 1 devices" in lacking.summary[-1]
 
 
+def test_the_terminal_says_when_nothing_is_legal():
+    one = plan(DENSE, target(2, layouts=(Layout(tp=2),)))
+    assert one.summary[0].startswith("tp=2 breaks a rule, shard-heads: ") and one.candidates == ()
+    both = plan(DENSE, target(4, layouts=(Layout(tp=4), Layout(tp=2, dp=2))))
+    assert both.summary[0].startswith("All 2 layouts break a rule, 1 of them shard-heads (tp=")
+    assert "The smallest cluster that fits has 1 device: one device" in one.summary[1]
+
+
 def test_limits_that_are_not_kept():
     limited = msgspec.structs.replace(target(4), limits=Limits(tpot_s=1e-6))
     found = plan(DENSE, limited)
