@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from dayzero.arrays import Value, choose, floor, largest
+from dayzero.arrays import Value, ceiling, choose, floor, largest
 from dayzero.schema import Engine, Layout, ModelSpec, WeightFamily
 from dayzero.schema.allocation import Allocation
 
@@ -53,8 +53,8 @@ def rounding_bytes(model: ModelSpec, layout: Layout | Layouts, engine: Engine, a
         if family.stored_bytes < large * (len(family.layers) or 1):
             continue
         count = of_stage(layers, partial(_tensors, family, model))
-        each = rank_bytes(family, model, layout, engine, layers) // largest(1, count)
-        added += choose(each >= large, count * (-each % step), 0)
+        each = floor(rank_bytes(family, model, layout, engine, layers) / largest(1, count))
+        added += choose(each >= large, count * (ceiling(each / step) * step - each), 0)
     return added
 
 

@@ -24,7 +24,7 @@ MICRO = 1e-6
 
 def smooth_max(first: Value, second: Value) -> Value:
     """Near the larger of two; where they are alike some more than either, for neither hides the other in full."""
-    return np.cbrt(first**3 + second**3)
+    return np.cbrt(first * first * first + second * second * second)
 
 
 def pass_seconds(terms: Terms, generation: Figures, engine: Figures, common: Common | Figures, *, prefill: bool,
