@@ -26,7 +26,7 @@ from dayzero.schema import Device, Layout, ModelSpec, Target
 
 from .calls import CLASSES, Call, calls, spread_out, work
 from .speeds import Shares
-from .stage import Stage
+from .stage import Stage, stage
 from .terms import Terms
 from .timing import MICRO, class_seconds
 from .work import Step
@@ -204,6 +204,13 @@ class Operators:
                 factor = self._factor(own)
                 made = replace(made, **{name: getattr(made, name) * factor for name in names})
         return made
+
+    def sources(self, model: ModelSpec, layout: Layout, step: Step) -> str:
+        """Where the times of a pass's operators are from, in words, with their shares of the time."""
+        held = stage(model, range(len(model.layers)))
+        shares = told(self.timer.times(call for call in calls(model, layout, self.timer.target, held, step)
+                                       if call.kind in self.classes))
+        return ", ".join(f"{float(np.max(share)):.0%} {name}" for name, share in shares.items() if np.max(share) > 0)
 
     def _both(self, call: Call, first: Array) -> tuple[Timed, Array]:
         """(the time of one run, the same by the roofline) of layouts that differ."""
