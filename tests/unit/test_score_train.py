@@ -9,6 +9,7 @@ from dayzero.data.stacks import stack
 from dayzero.errors import NotPossible, UsageError
 from dayzero.schema import Layout
 from dayzero.score import score
+from dayzero.score_setup import stated_facts, stated_recompute, stated_setup, stated_zero
 from dayzero.score_train import (
     COLUMNS,
     NEEDED,
@@ -18,10 +19,6 @@ from dayzero.score_train import (
     point,
     predict_training,
     squashed,
-    stated_facts,
-    stated_recompute,
-    stated_setup,
-    stated_zero,
 )
 
 # VIA-Research/vTrain, data/ground_truth_multi.csv: 14.9155 s

@@ -19,12 +19,15 @@ from dayzero.stages.plan.smallest import Found, smallest
 
 from .evaluate import Evaluated, Evaluator
 from .explain import explained, training_notes
+from .load import BITS
 from .room import roomy
 from .setup import Ways
 from .space import legal, moved, ways
 from .topology import over
 from .trained import Maker
 
+SCHEMES = ("bf16", "f16", "f32", *BITS)
+"""Precisions of matrix products that models are trained in."""
 TRIED = 60
 """Faster ways that do not fit as they are, for which other stages are looked for."""
 CONTENDERS = 5
@@ -55,7 +58,8 @@ def plan_training(model: ModelSpec, target: Target, *, top: int = 20, explain: S
     return Plan(
         candidates=(), training=made, rejected=tuple(rejected), evaluated=search.evaluated,
         seconds=time.perf_counter() - started, workload=msgspec.json.decode(msgspec.json.encode(target.workload)),
-        notes=training_notes(model, target, search.known), families=families(rejected, [*good, *refused(rejected)]),
+        notes=(*training_notes(model, target, search.known), *search.unfilled(first)),
+        families=families(rejected, [*good, *refused(rejected)]),
         sensitivity=sensitivity(target, [one.layout for one in made[:CONTENDERS]], search.again(chosen[:CONTENDERS])
                                 ) if fits else (),
         smallest=smallest(target, lambda other: best_of(model, other)) if sizes or not fits else (),
@@ -66,7 +70,10 @@ def checked(model: ModelSpec, target: Target) -> None:
     """Raises TargetError for what training needs and the target lacks."""
     if not target.workload.global_batch:
         raise TargetError("the batch of a training step is not stated", "add global_batch to [workload]")
-    target.cluster.device.rate(target.workload.scheme or model.dtype)
+    scheme = target.workload.scheme or model.dtype
+    if scheme not in SCHEMES:
+        raise TargetError(f"nothing is trained in {scheme}", f"set scheme in [workload] to one of {', '.join(SCHEMES)}")
+    target.cluster.device.rate(scheme)
 
 
 def too_small(target: Target, good: Sequence[Layout]) -> TargetError:
@@ -177,6 +184,18 @@ class Search:
             return self.roomy[layout]
         way = self.best[layout]
         return self.maker.trained(self.result.ways[way], self.evaluator.chunks(self.result.ways, way))
+
+    def unfilled(self, first: Trained | None) -> tuple[str, ...]:
+        """What the best layout is without a zero-bubble schedule, where the first one needs it."""
+        if not first or not first.fits or first.schedule != "zero-bubble":
+            return ()
+        plain = (self.result.need <= self.cluster.usable_bytes) & ~self.result.ways.zero_bubble
+        if not plain.any():
+            return ("without a zero-bubble schedule nothing fits",)
+        way = int(np.argmin(np.where(plain, self.result.seconds, np.inf)))
+        longer = float(self.result.seconds[way]) / first.step_s.value - 1
+        return (f"without a zero-bubble schedule the best is {self.result.ways.layout[way].text}, a step "
+                f"{longer:.1%} longer",)
 
     def unshared(self) -> list[Rejected]:
         """Layouts whose replicas cannot share the batch."""

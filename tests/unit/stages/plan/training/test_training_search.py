@@ -52,6 +52,8 @@ def test_what_cannot_be_planned():
         plan(dense(), training(global_batch=0))
     with pytest.raises(TargetError, match="no rate"):
         plan(dense(), training(on=device(flops={"int8": 1e12})))
+    with pytest.raises(TargetError, match="nothing is trained in int4"):
+        plan(dense(), training(scheme="int4"))
     with pytest.raises(LayoutError):
         plan(dense(), training(layouts=(Layout(tp=3),)))
     with pytest.raises(TargetError, match="no layout can share a batch of 3 sequences"):
@@ -67,6 +69,8 @@ def test_schedules_without_bubbles_are_taken_where_they_help():
     alone = next(one for one in found.training if one.layout.pp == 1)
     assert piped.bubble > 0.1 and piped.schedule == "zero-bubble" and "zero-bubble" in piped.explanation
     assert alone.bubble == 0 and "zero-bubble" not in alone.explanation
+    only = plan(dense(), training(global_batch=8, layouts=(Layout(pp=8),)))
+    assert any(note.startswith("without a zero-bubble schedule the best is pp=8, a step ") for note in only.notes)
     assert piped.comparison.startswith("loses ") and "pipeline bubble" in piped.comparison
 
 
