@@ -114,14 +114,15 @@ def shared(function: Callable[[Layout], T], layouts: Layouts) -> Shared[T]:
     """`function(layout)` for all layouts. It is called once for each combination of values of those degrees that it
     reads: layouts that have the same of these take the same way through it."""
     which, values = np.full(len(layouts), -1), list[T]()
-    for position in range(len(layouts)):
-        if which[position] < 0:
-            read = _Read(layouts[position])
-            values.append(function(cast(Layout, read)))
-            alike = which < 0
-            for name, value in read.seen.items():
-                alike &= getattr(layouts, name) == value
-            which[alike] = len(values) - 1
+    left = which < 0
+    while left.any():
+        read = _Read(layouts[int(left.argmax())])
+        values.append(function(cast(Layout, read)))
+        alike = left.copy()
+        for name, value in read.seen.items():
+            alike &= getattr(layouts, name) == value
+        which[alike] = len(values) - 1
+        left &= ~alike
     return Shared(values, which)
 
 
