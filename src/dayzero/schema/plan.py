@@ -19,7 +19,8 @@ class Candidate(Noun, frozen=True, kw_only=True):
     stages: tuple[tuple[int, int], ...]
     """For each pipeline stage: first layer and one past the last."""
     bytes_per_device: dict[str, int]
-    """Bytes on the fullest device by cause: weights, kv_cache, state, activations, logits, process, workspace."""
+    """Bytes on the fullest device by cause: weights, kv_cache, state, activations, logits, workspace, communication,
+    graphs, fragmentation, process."""
     usable_bytes: int
     """Bytes that one device may use."""
     bytes_per_stage: tuple[dict[str, int], ...]
@@ -50,6 +51,10 @@ class Candidate(Noun, frozen=True, kw_only=True):
     """What random arrivals make of it, where the workload states a rate; the times are their means then."""
     offload: Offload | None = None
     """What it keeps outside of the devices; None: nothing."""
+    weights: dict[str, int] = {}
+    """The weights of `bytes_per_device` by what they belong to: attention, experts, embedding ..."""
+    max_context: int = 0
+    """Tokens of the longest sequence that has room with one on each replica; 0: none has."""
 
     @property
     def need_bytes(self) -> int:
@@ -151,7 +156,7 @@ class Plan(Noun, frozen=True, kw_only=True):
     limits: tuple[Bound, ...] = ()
     """The target's limits, each with how near the layouts come."""
     families: tuple[Family, ...] = ()
-    """`rejected` by reason, the largest first."""
+    """`rejected` by reason, the largest first; then layouts that do not fit, by what takes most of their memory."""
     sensitivity: tuple[Change, ...] = ()
     """What a fifth more or less of each rate changes."""
     smallest: tuple[Size, ...] = ()

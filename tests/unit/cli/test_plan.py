@@ -67,7 +67,7 @@ def test_the_answers_are_in_the_json(plan: Any) -> None:
     assert found["smallest"] == [] and found["limits"] == []
     assert {point["concurrency"] for point in found["front"]} >= {1, 16}
     assert len(found["sensitivity"]) == 6 and found["sensitivity"][0]["factor"] == 0.8
-    assert sum(family["layouts"] for family in found["families"]) == len(found["rejected"])
+    assert sum(one["layouts"] for one in found["families"] if one["rule"] != "memory-total") == len(found["rejected"])
     text = plan("llama-3.1-8b", *ON_TWO)[1]
     assert text.startswith(found["summary"][0][:60]) and "If rates were others" in text
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -12,11 +12,14 @@ from numpy.typing import NDArray
 
 from dayzero.schema import Family, Layout, Rejected
 from dayzero.schema.layout import DEGREES
+from dayzero.units import format_bytes
 
 from .pareto import Mask
 
 NAMES = (*DEGREES, "attention_tp")
 """Degrees, as the fields of a layout."""
+MEMORY = "memory-total"
+"""The rule that layouts break which do not fit."""
 MOST_TOGETHER = 3
 """Degrees that are looked at together."""
 
@@ -35,6 +38,26 @@ def families(rejected: Sequence[Rejected], layouts: Sequence[Layout]) -> tuple[F
         chosen[members] = True
         made.append(Family(degrees=deciding(table, chosen), rule=rule, message=message, layouts=int(chosen.sum()),
                            example=layouts[members[0]]))
+    return tuple(sorted(made, key=lambda family: -family.layouts))
+
+
+def lacking(layouts: Sequence[Layout], causes: Mapping[str, NDArray[Any]], fits: Mask, usable: int
+            ) -> tuple[Family, ...]:
+    """Legal layouts that do not fit, by the cause that takes most of their memory, the most frequent first; the example
+    is the one that lacks least. `causes`: bytes on the fullest device by cause, a row for each layout."""
+    names = list(causes)
+    sizes = np.array([np.broadcast_to(causes[name], len(layouts)) for name in names])
+    missing, largest = sizes.sum(axis=0) - usable, sizes.argmax(axis=0)
+    table, made = columns(layouts), []
+    for cause in np.unique(largest[~fits]).tolist():
+        chosen = ~fits & (largest == cause)
+        least, most = int(missing[chosen].min()), int(missing[chosen].max())
+        between = format_bytes(least) + (f" to {format_bytes(most)}" if most > least else "")
+        nearest = layouts[int(np.where(chosen, missing, np.inf).argmin())]
+        made.append(Family(
+            degrees=deciding(table, chosen), rule=MEMORY, layouts=int(chosen.sum()), example=nearest,
+            message=f"{between} more than the {format_bytes(usable)} of a device, most of it "
+                    f"{names[cause].replace('_', ' ')}"))
     return tuple(sorted(made, key=lambda family: -family.layouts))
 
 

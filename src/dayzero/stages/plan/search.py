@@ -12,14 +12,14 @@ import numpy as np
 from dayzero.arrays import Value
 from dayzero.placement.many import Layouts
 from dayzero.progress import SILENT, Progress
-from dayzero.schema import Candidate, Layout, ModelSpec, OpGraph, Plan, Size, Target
+from dayzero.schema import Candidate, Family, Layout, ModelSpec, OpGraph, Plan, Size, Target
 
 from .answers import position, rate_changes, smallest_cluster, trade_offs
 from .apart import apart
 from .candidate import Planner
 from .evaluate import Evaluated, evaluate, serve
 from .explain import Counts, summed_up, told
-from .families import families
+from .families import families, lacking
 from .limits import bounds, within
 from .notes import notes
 from .rank import limited, ranked
@@ -53,7 +53,7 @@ def plan(model: ModelSpec, target: Target, *, graph: OpGraph | None = None, top:
         candidates=search.candidates(found, order, top, explain, keeps, moved), rejected=(*rejected, *left.rejected),
         evaluated=len(judged.layouts), seconds=0.0, workload=msgspec.to_builtins(target.workload),
         notes=notes(model, target, search.planner.speeds, graph),
-        families=(*left.families, *families(rejected, list(judged.layouts))),
+        families=(*left.families, *families(rejected, list(judged.layouts)), *search.lacking(found)),
         limits=bounds(target.limits, limited(found), list(found.layouts), np.asarray(found.fits, dtype=bool)),
         front=trade_offs(target, found, search.evaluated), sensitivity=rate_changes(target, found, search.evaluated),
         smallest=search.smallest() if smallest or not keeps.any() else (),
@@ -102,6 +102,11 @@ class Search:
         made = arriving(planner.candidate(found, row, self.splits.split(found, row)), found, row,
                         self.target.workload)
         return outside(made, moved) if moved else made
+
+    def lacking(self, found: Evaluated) -> tuple[Family, ...]:
+        """Those that do not fit, by what takes most of their memory."""
+        return lacking(list(found.layouts), found.causes, np.asarray(found.fits, dtype=bool),
+                       self.target.cluster.usable_bytes)
 
     def best(self) -> Candidate | None:
         """The first of the layouts; None: none fits."""

@@ -46,7 +46,7 @@ def _candidate_table(candidates: Sequence[Candidate]) -> Table:
 
 
 def _family_table(families: Sequence[Family]) -> Table:
-    table = _table("Rejected layouts", "layouts", "rule", "why", "how many", wide=("layouts", "why"))
+    table = _table("Layouts that do not work", "layouts", "rule", "why", "how many", wide=("layouts", "why"))
     for family in families[:_FAMILIES]:
         table.add_row(family.text if family.degrees or family.layouts == 1 else f"{family.text} and others",
                       family.rule, family.message, str(family.layouts))
@@ -159,8 +159,10 @@ def _candidate(candidate: Candidate, first: Candidate) -> RenderableType:
                   _by_cause("Time for a token", candidate, first, lambda one: one.decode_seconds, format_seconds),
                   _by_cause("Time to the first token", candidate, first, lambda one: one.prefill_seconds,
                             format_seconds)]
-    parts.append(_by_cause("Memory of the fullest device", candidate, first, lambda one: one.bytes_per_device,
-                           lambda size: format_bytes(round(size))))
+    parts += [_by_cause("Memory of the fullest device", candidate, first, lambda one: one.bytes_per_device,
+                        lambda size: format_bytes(round(size))),
+              _by_cause("Its weights", candidate, first, lambda one: one.weights,
+                        lambda size: format_bytes(round(size)))]
     return Group(*parts)
 
 

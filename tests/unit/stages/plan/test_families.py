@@ -1,11 +1,12 @@
 """Rejected layouts by reason, and the degrees that alone decide."""
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dayzero.placement import layouts
 from dayzero.schema import Layout, Rejected
-from dayzero.stages.plan.families import families
+from dayzero.stages.plan.families import families, lacking
 
 ALL = list(layouts(16, True))
 
@@ -46,3 +47,14 @@ def test_whatever_decides_is_true_of_all_and_only_of_them(chosen):
             getattr(one, name) == value or (name == "attention_tp" and one.attention_degree == value)
             for name, value in found.degrees.items())}
         assert alike == chosen
+
+
+def test_what_does_not_fit_is_told_by_what_takes_most():
+    gib = 2**30
+    some = [Layout(dp=4), Layout(tp=2, dp=2), Layout(tp=4), Layout(pp=4)]
+    causes = {"weights": np.array([40, 20, 10, 10]) * gib, "kv_cache": np.array([1, 1, 30, 1]) * gib}
+    weights, cache = lacking(some, causes, np.array([False, False, False, True]), 20 * gib)
+    assert (weights.layouts, weights.example, weights.rule) == (2, Layout(tp=2, dp=2), "memory-total")
+    assert weights.message == "1.00 GiB to 21.00 GiB more than the 20.00 GiB of a device, most of it weights"
+    assert cache.degrees == {"tp": 4} and cache.message.startswith("20.00 GiB more than")
+    assert lacking(some, causes, np.ones(4, dtype=bool), 100 * gib) == ()
