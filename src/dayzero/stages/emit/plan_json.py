@@ -52,6 +52,7 @@ def _candidate(candidate: Candidate) -> dict[str, Any]:
         "need_bytes": candidate.need_bytes,
         "usable_bytes": candidate.usable_bytes,
         "max_sequences": candidate.max_sequences,
+        "max_context": candidate.max_context,
         "ttft_s": candidate.ttft_s,
         "tpot_s": candidate.tpot_s,
         "tokens_per_s": candidate.tokens_per_s,

@@ -10,18 +10,22 @@ from typing import Any
 import numpy as np
 
 from dayzero.arrays import Value
+from dayzero.placement.cache import allocation_of
+from dayzero.placement.capacity import longest_sequence
+from dayzero.placement.held import weight_bytes
 from dayzero.placement.many import Layouts
-from dayzero.placement.memory import device_bytes
-from dayzero.schema import Candidate, Estimate, ModelSpec, OpGraph, Target
+from dayzero.placement.memory import device_bytes, sequences_per_replica
+from dayzero.schema import Candidate, Estimate, Layout, ModelSpec, OpGraph, Target
 
 from .batching import scaled
 from .evaluate import Evaluated, batching, costs, rooflined
+from .measured import operators
 from .roofline import COMMUNICATION, OVERHEAD
 from .speeds import EXPECTED, Speeds, speeds
 from .stage import Rows, Split, rows, stage
 from .terms import CLASSES, Terms, arithmetic
 from .timing import class_seconds, pass_seconds
-from .work import CACHE, POINTWISE, Step, prefill_step, weight_work
+from .work import CACHE, POINTWISE, Step, decode_step, prefill_step, weight_work
 
 Detail = tuple[dict[str, float], dict[str, float]]
 """Seconds by cause, and by the resource that bounds them."""
@@ -48,23 +52,36 @@ class Planner:
         layout, usable = found.layouts[row], self.target.cluster.usable_bytes
         held = rows(self.model, found.layouts.take([row]), lambda model, pp: split)
         kinds = [device_bytes(self.model, layout, layers, self.target) for layers in held.layers.distinct]
-        fullest = max(kinds, key=lambda causes: sum(causes.values()))
+        number = max(range(len(kinds)), key=lambda kind: sum(kinds[kind].values()))
         decode, prefill = self._details(found, row, held)
         figures = ((found.ttft_s, found.ttft_between), (found.tpot_s, found.tpot_between),
                    (found.tokens_per_s, found.tokens_between))
-        ttft, tpot, rate = (self._estimate(value[row], between[:, row], unit) for (value, between), unit in
+        source = self._source(layout)
+        ttft, tpot, rate = (_estimate(value[row], between[:, row], unit, source) for (value, between), unit in
                             zip(figures, ("s", "s", "tokens/s"), strict=True))
         return Candidate(
-            layout=layout, fits=bool(found.fits[row]), stages=split, bytes_per_device=fullest, usable_bytes=usable,
-            bytes_per_stage=tuple(kinds[kind] for kind in held.pipelines[layout.pp]),
+            layout=layout, fits=bool(found.fits[row]), stages=split, bytes_per_device=kinds[number],
+            usable_bytes=usable, bytes_per_stage=tuple(kinds[kind] for kind in held.pipelines[layout.pp]),
             max_sequences=int(found.max_sequences[row]),
             ttft_s=ttft, tpot_s=tpot, tokens_per_s=rate, decode_seconds=decode[0], prefill_seconds=prefill[0],
             limits=(bound("decode", decode[1]), bound("prefill", prefill[1])), explanation="",
+            weights=self._weights(layout, held.layers.distinct[number]),
+            max_context=longest_sequence(self.model, layout, held.layers.distinct, self.target),
         )  # fmt: skip
 
-    def _estimate(self, value: float, between: Value, unit: str) -> Estimate:
-        return Estimate(value=float(value), low=float(between[0]), high=float(between[1]), unit=unit,
-                        source=self.speeds.source)
+    def _weights(self, layout: Layout, layers: range) -> dict[str, int]:
+        """On the fullest device, the largest part first."""
+        engine, device = self.target.engine, self.target.cluster.device
+        parts = weight_bytes(self.model, layout, engine, allocation_of(engine), layers, device.arch)
+        return {part: size for part, size in sorted(parts.items(), key=lambda one: -one[1]) if size}
+
+    def _source(self, layout: Layout) -> str:
+        """What estimates are from; with tables also how much of a decode step's operators."""
+        tables = operators(self.target, self.speeds.shares) if self.speeds.shares else None
+        if tables is None:
+            return self.speeds.source
+        step = decode_step(self.target, sequences_per_replica(self.target.workload, layout))
+        return f"{self.speeds.source}: {tables.sources(self.model, layout, step)}"
 
     def _details(self, found: Evaluated, row: int, held: Rows) -> tuple[Detail, Detail]:
         """Of a token and of a prompt."""
@@ -129,6 +146,10 @@ class Planner:
         computing, moving = (class_seconds(kind, *part, self.speeds.known.generation, rows=rows, prefill=prefill)
                              for part in ((rate, 0.0 * moved), (0.0 * rate, moved)))
         return "matrix rate" if np.max(computing) > np.max(moving) else "memory bandwidth"
+
+
+def _estimate(value: float, between: Value, unit: str, source: str) -> Estimate:
+    return Estimate(value=float(value), low=float(between[0]), high=float(between[1]), unit=unit, source=source)
 
 
 def _numbers(columns: dict[str, Any]) -> dict[str, float]:

@@ -21,6 +21,7 @@ def _entry(one: Candidate, plan: Plan) -> dict[str, Any]:
     return {
         "layout": msgspec.structs.asdict(one.layout), "fits": one.fits, "bytes_per_device": one.bytes_per_device,
         "usable_bytes": one.usable_bytes, "max_sequences": one.max_sequences,
+        "weights_per_device": one.weights, "max_context": one.max_context,
         "ttft_s": _ends(one.ttft_s), "tpot_s": _ends(one.tpot_s),
         "tokens_per_s_per_device": _ends(one.tokens_per_s, one.layout.world_size), "step_s": None,
         "limits": [*one.limits, *plan.notes], "explanation": one.explanation, "within_limits": one.within,

@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from dayzero.ops import cache_bytes_per_token, state_bytes_per_sequence
-from dayzero.placement import valid_tp
+from dayzero.placement import split_layers, valid_tp
 from dayzero.placement.cache import allocated_per_token, allocation_of
+from dayzero.placement.capacity import longest_sequence
+from dayzero.placement.held import weight_bytes
 from dayzero.placement.memory import value_bytes
 from dayzero.schema import Attention, FeedForward, ModelSpec
 
+from .layout.fit import Fit
 from .rule import Case
 from .weights.library import ledger
 
@@ -33,10 +36,21 @@ def facts(case: Case) -> dict[str, Any]:
     }
     if case.fits:
         numbers["bytes_per_device"] = case.fits[0].causes
+        numbers |= _held(case, case.fits[0])
         numbers["layout"] = case.fits[0].layout.text
     if case.coverage and not case.coverage.impossible:
         numbers["coverage"] = ledger(case.coverage)
     return numbers
+
+
+def _held(case: Case, fit: Fit) -> dict[str, Any]:
+    """Weights of the fullest device by what they belong to, and how long a sequence may be."""
+    model, engine, device = case.model, case.target.engine, case.target.cluster.device
+    stages = [range(*layers) for layers in split_layers(model, fit.layout.pp)]
+    parts = [weight_bytes(model, fit.layout, engine, allocation_of(engine), layers, device.arch) for layers in stages]
+    fullest = next(part for part in parts if sum(part.values()) == fit.causes["weights"])
+    return {"weights_per_device": {part: size for part, size in fullest.items() if size},
+            "max_context": longest_sequence(model, fit.layout, stages, case.target)}
 
 
 def _attentions(model: ModelSpec) -> list[Attention]:

@@ -61,6 +61,9 @@ def test_facts_by_hand(check) -> None:
     assert facts["state_bytes_per_sequence"] == 0
     assert facts["valid_tp"] == [1]
     assert facts["bytes_per_device"]["weights"] == facts["checkpoint_bytes"]
+    assert sum(facts["weights_per_device"].values()) == facts["checkpoint_bytes"]
+    assert facts["weights_per_device"]["attention"] == 12 * attention * 2
+    assert facts["max_context"] == tiny.EXPERT_CONFIG["max_position_embeddings"]  # there is room for far more
 
 
 def _without(tensors: tiny.Tensors, part: str, new: str | None = None) -> tiny.Tensors:
