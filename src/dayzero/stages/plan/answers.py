@@ -62,10 +62,10 @@ def _points(target: Target, evaluate: Evaluate, some: Layouts, rising: Value) ->
                     within=bool(keeps[row]))
 
 
-def rate_changes(target: Target, found: Columns, evaluate: Evaluate) -> tuple[Change, ...]:
+def rate_changes(target: Target, found: Columns, evaluate: Evaluate, order: Value) -> tuple[Change, ...]:
     """What a fifth more or less of each rate does to the first of the layouts, and which is first then: of those that
-    no other beats in throughput, time per token and time to the first, and of the next best."""
-    order = ranked(found, target.limits)
+    no other beats in throughput, time per token and time to the first, and of the next best. `order`: positions, best
+    first."""
     order = order[np.asarray(found.fits, dtype=bool)[order]]
     if not len(order):
         return ()

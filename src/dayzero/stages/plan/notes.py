@@ -82,7 +82,9 @@ def _workload_notes(model: ModelSpec, target: Target) -> Iterator[str]:
                "as the workload states; all requests have the same ones")
     if workload.precisions:
         yield "precisions: what another checkpoint answers is not judged, only how it fits and how fast it is"
-    if device.host_bandwidth and device.host_memory_bytes is None:
+    if device.host_bandwidth and workload.arrival_rate:
+        yield "for random arrivals nothing is kept in the host's memory"
+    elif device.host_bandwidth and device.host_memory_bytes is None:
         yield "the host's memory is not stated: it is taken to hold whatever a layout keeps there"
     if target.cluster.world_size > 1 and between(target) is None:
         yield "workers apart are left out: no link that joins all devices is stated"

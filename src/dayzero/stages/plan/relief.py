@@ -48,9 +48,10 @@ class Moved(NamedTuple):
 def relieved(model: ModelSpec, target: Target, found: Evaluated, evaluate: Evaluate
              ) -> tuple[Evaluated, dict[int, Moved]]:
     """The layouts, of which, where none fits, those that lack least do if moving enough out makes them, and are as much
-    slower; and by row what is moved."""
+    slower; and by row what is moved. For random arrivals nothing is."""
     device = target.cluster.device
-    if not len(found) or np.any(found.fits) or (device.host_bandwidth is None and device.disk_bandwidth is None):
+    reached = device.host_bandwidth is not None or device.disk_bandwidth is not None
+    if not reached or target.workload.arrival_rate or not len(found) or np.any(found.fits):
         return found, {}
     rows = np.argsort(found.need_bytes, kind="stable")[:MOST]
     made = {int(row): moving(model, found.layouts[int(row)], target) for row in rows}

@@ -55,7 +55,8 @@ def plan(model: ModelSpec, target: Target, *, graph: OpGraph | None = None, top:
         notes=notes(model, target, search.planner.speeds, graph),
         families=(*left.families, *families(rejected, list(judged.layouts)), *search.lacking(found)),
         limits=bounds(target.limits, limited(found), list(found.layouts), np.asarray(found.fits, dtype=bool)),
-        front=trade_offs(target, found, search.evaluated), sensitivity=rate_changes(target, found, search.evaluated),
+        front=trade_offs(target, found, search.evaluated),
+        sensitivity=rate_changes(target, found, search.evaluated, order),
         smallest=search.smallest() if smallest or not keeps.any() else (),
         apart=apart(model, target, search.planner.speeds, partial(serve, model)) if not target.layouts else (),
         variants=variants(model, target, lambda other: Search(other, target, graph).best()),
@@ -122,7 +123,7 @@ class Search:
 
         def legal(target: Target) -> Evaluated:
             judged = self.judged(target)
-            return self.evaluated(target, judged.layouts.take(judged.legal))
+            return steady(self.evaluated(target, judged.layouts.take(judged.legal)), target.workload).found
 
         return smallest_cluster(self.target, legal)
 

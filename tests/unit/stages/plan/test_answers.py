@@ -97,12 +97,14 @@ def test_points_beyond_a_limit_are_marked() -> None:
 
 def test_no_room_no_trade_offs() -> None:
     on = target(1)
-    assert trade_offs(on, found(on), evaluate) == () and rate_changes(on, found(on), evaluate) == ()
+    assert trade_offs(on, found(on), evaluate) == ()
+    assert rate_changes(on, found(on), evaluate, ranked(found(on), on.limits)) == ()
 
 
 def test_slower_memory_is_worse_and_turns_to_more_parts() -> None:
     on = target(8, concurrency=64)
-    changes = {(one.resource, one.factor): one for one in rate_changes(on, found(on), evaluate)}
+    made = rate_changes(on, found(on), evaluate, ranked(found(on), on.limits))
+    changes = {(one.resource, one.factor): one for one in made}
     slower = changes["memory bandwidth", 0.8]
     assert slower.after["tpot_s"] > slower.before["tpot_s"] and set(slower.before) == {
         "tokens_per_s", "tpot_s", "ttft_s"}

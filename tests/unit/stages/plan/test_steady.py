@@ -7,6 +7,8 @@ from itertools import pairwise
 import msgspec
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.support.plan_models import attention_families, dense, device, family, sparse, target
 
 from dayzero.placement.many import Layouts
@@ -171,3 +173,26 @@ def test_of_layouts_that_keep_up_the_first_answers_soonest() -> None:
     whole = [one.ttft_s.value + 255 * one.tpot_s.value for one in made.candidates if one.fits]
     assert len(whole) > 1
     assert all(after >= before * 0.99 for before, after in pairwise(whole))  # alike to three digits
+
+
+@settings(max_examples=40, deadline=None)
+@given(rate=st.sampled_from([0.0, 1e-12, 0.3, 50.0, 1e15]), hit=st.sampled_from([0.0, 0.5, 0.999999]),
+       drafts=st.sampled_from([0, 1, 100]), accepted=st.floats(0, 1), tokens=st.sampled_from([1, 7, 4096, 2**50]),
+       output=st.sampled_from([1, 2, 512, 2**50]), batched=st.sampled_from([1, 512, 8192]),
+       efficiency=st.sampled_from([None, 0.5]), host=st.sampled_from([None, 1e10]), devices=st.sampled_from([1, 8]))
+def test_figures_are_finite_for_every_workload_that_is_accepted(
+        rate: float, hit: float, drafts: int, accepted: float, tokens: int, output: int, batched: int,
+        efficiency: float | None, host: float | None, devices: int) -> None:
+    there = speculating(target(
+        devices, on=device(efficiency=efficiency, host_bandwidth=host), input_tokens=tokens, output_tokens=output,
+        max_batched_tokens=batched, arrival_rate=rate, prefix_hit=hit, draft_tokens=drafts,
+        acceptance_length=1 + accepted * drafts, precisions=("fp8",)))
+    made = plan(with_draft(sparse()), there)
+    assert to_json(from_json(to_json(made), Plan)) == to_json(made)
+    estimates = [estimate for one in (*made.candidates, *made.apart)
+                 for estimate in (one.ttft_s, one.tpot_s, one.tokens_per_s)]
+    figures = [getattr(estimate, end) for estimate in estimates for end in ("low", "value", "high")]
+    figures += [figure for one in made.candidates if one.arrivals for figure in (
+        *one.arrivals.ttft_percentiles.values(), *one.arrivals.gap_percentiles.values(), one.arrivals.capacity)]
+    assert all(0 < figure < np.inf for figure in figures)
+    assert made.candidates or made.rejected
