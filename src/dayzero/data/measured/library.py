@@ -50,6 +50,8 @@ class Answer:
 
     found: Found
     """The nearest of each."""
+    distance: Array
+    """Doublings to it, with those that its engine, version and keys count as."""
     table: Array
     """Index into `names`; -1: nothing is near."""
     names: tuple[str, ...]
@@ -134,23 +136,24 @@ class Library:
         """The nearest answer to each of many queries (arrays that broadcast). Raises NotPossible without pyarrow."""
         best: Found | None = None
         names: list[str] = []
-        table = np.array([], dtype=int)
+        distance, table = np.array([]), np.array([], dtype=int)
         for one in self.tables(operator, device, engine, keys):
-            if best is not None and (best.away <= one.penalty).all():
+            if best is not None and (distance <= one.penalty).all():
                 break
             found = one.slice.read(axes)
-            found = replace(found, away=found.away + one.penalty,
-                            spread=np.hypot(found.spread, DOUBLING * one.penalty))
+            found = replace(found, spread=np.hypot(found.spread, DOUBLING * one.penalty))
             names.append(one.name)
-            nearer = found.away < best.away if best else np.full(len(found.away), True)
+            off = found.away + one.penalty
+            nearer = off < distance if best else np.full(len(off), True)
             table = np.where(nearer, len(names) - 1, table if best else -1)
+            distance = np.where(nearer, off, distance if best else np.inf)
             best = merged(nearer, found, best) if best else found
         if best is None:
             count = np.broadcast(*(np.asarray(one) for one in axes.values())).size
-            return Answer(nothing(count), np.full(count, -1), ())
-        near = best.away < FAR
-        return Answer(replace(best, seconds=np.where(near, best.seconds, np.nan)), np.where(near, table, -1),
-                      tuple(names))
+            return Answer(nothing(count), np.full(count, np.inf), np.full(count, -1), ())
+        near = distance < FAR
+        return Answer(replace(best, seconds=np.where(near, best.seconds, np.nan)), distance,
+                      np.where(near, table, -1), tuple(names))
 
 
 def merged(chosen: Array, first: Found, second: Found) -> Found:

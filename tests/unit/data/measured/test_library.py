@@ -60,7 +60,7 @@ def query(folder: Path, engine: str, device: str = "h200", scheme: str = "bf16",
     answer = Library(source(folder)).read("linear", device, engine, {"scheme": scheme}, {
         "tokens": np.array([tokens]), "outer": np.array([1024.0]), "inner": np.array([1024.0])})
     name = answer.names[answer.table[0]] if answer.table[0] >= 0 else ""
-    return float(answer.found.seconds[0] * 1e3), name, float(answer.found.away[0])
+    return float(answer.found.seconds[0] * 1e3), name, float(answer.distance[0])
 
 
 def test_the_engines_newest_table_comes_first(tree: dict[Path, Columns], tmp_path: Path) -> None:
