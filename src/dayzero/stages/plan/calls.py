@@ -150,11 +150,14 @@ def _collectives(model: ModelSpec, layout: Layout | Layouts, target: Target, hel
                  ) -> Iterator[Call]:
     """All-reduces of the residual stream, and dispatch and combine where experts lie over several replicas."""
     item, node = float(value_bytes(model)), target.cluster.devices_per_node
-    a_layer = choose(layout.tp > 1, choose(layout.attention_degree > 1, 2.0, 1.0), 0.0)
-    yield Call(kind="collective", name="all-reduce", operator="all_reduce", keys={}, scheme=model.dtype,
-               phase=step.phase,
-               axes={"ranks": layout.tp, "bytes": step.rows * model.hidden_size * item},
-               times=a_layer * held.layers * step.passes)
+    own = attention_sequences(layout, step.sequences) / step.sequences
+    whole = not np.any(layout.attention_degree < layout.tp)
+    for ranks, share, count in ((layout.tp, 1.0, 2.0),) if whole else (
+            (layout.tp, 1.0, 1.0), (layout.attention_degree, own, 1.0)):
+        yield Call(kind="collective", name="all-reduce", operator="all_reduce", keys={}, scheme=model.dtype,
+                   phase=step.phase,
+                   axes={"ranks": ranks, "bytes": share * step.rows * model.hidden_size * item},
+                   times=choose(ranks > 1, count, 0.0) * held.layers * step.passes)
     spread = choose(layout.ep > layout.tp, 1.0, 0.0)
     kernel = "low_latency" if step.phase == "decode" else "throughput"
     for name, layers in held.blocks.items():

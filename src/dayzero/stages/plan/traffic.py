@@ -64,7 +64,7 @@ def sends(sending: Sending, held: Stage, step: Step, broadcast: bool = False) ->
     """All that a rank of the stage sends in a step, without what goes to the next stage. `broadcast`: see `logits`.
     Raises TargetError where a link is not stated."""
     layout = sending.layout
-    yield tensor_parallel(sending, held, step)
+    yield from tensor_parallel(sending, held, step)
     if np.any(layout.ep > layout.tp):
         yield from expert_parallel(sending, held, step)
     if np.any(layout.cp > 1):
@@ -78,14 +78,22 @@ def residual(model: ModelSpec, step: Step) -> Value:
     return step.rows * model.hidden_size * value_bytes(model)
 
 
-def tensor_parallel(sending: Sending, held: Stage, step: Step) -> Sent:
-    """Two all-reduces of the residual stream a layer, after attention and after the feed-forward block; attention that
-    is not split needs none."""
-    layout, over = sending.layout, sending.fabric("all_reduce")
-    group = Group(layout.tp)
-    times = choose(layout.tp > 1, choose(layout.attention_degree > 1, 2.0, 1.0), 0.0) * held.layers * step.passes
-    seconds = all_reduce(over, group, residual(sending.model, step))
-    return Sent(seconds.times(times), times, over.calls(group), "reduce")
+def tensor_parallel(sending: Sending, held: Stage, step: Step) -> Iterator[Sent]:
+    """Two all-reduces of the residual stream a layer, after attention and after the feed-forward block. Where groups of
+    ranks within tp have attention of their own, the first is over such a group and of its own sequences; what others
+    have is gathered before the block, and scattered again in the place of the second."""
+    layout, model = sending.layout, sending.model
+    every, own = residual(model, step), attention_sequences(layout, step.sequences) / step.sequences
+    whole = not np.any(layout.attention_degree < layout.tp)
+    yield _reduced(sending, layout.tp, every, (2.0 if whole else 1.0) * held.layers * step.passes)
+    if not whole:
+        yield _reduced(sending, layout.attention_degree, own * every, held.layers * step.passes)
+
+
+def _reduced(sending: Sending, ranks: Value, size: Value, count: Value) -> Sent:
+    """So many all-reduces, where there are several ranks."""
+    over, group, times = sending.fabric("all_reduce"), Group(ranks), choose(ranks > 1, 1.0, 0.0) * count
+    return Sent(all_reduce(over, group, size).times(times), times, over.calls(group), "reduce")
 
 
 def expert_parallel(sending: Sending, held: Stage, step: Step) -> Iterator[Sent]:

@@ -31,17 +31,27 @@ def seconds(sent):
 
 def test_tensor_parallel_by_hand():
     on = target(8)
-    sent = tensor_parallel(on_(DENSE, Layout(tp=4), on), ALL, decode_step(on, 10))
+    (sent,) = tensor_parallel(on_(DENSE, Layout(tp=4), on), ALL, decode_step(on, 10))
     # 30 layers, 2 all-reduces of 10 * 576 * 2 bytes; 4 messages each of 10 us, 2 * 3/4 of the buffer at 100 GB/s.
     assert seconds(sent) == pytest.approx(60 * (4 * 1e-5 + 1.5 * 11_520 / 1e11))
-    alone = tensor_parallel(on_(DENSE, Layout(tp=4, attention_tp=1), on), ALL, decode_step(on, 10))
-    assert seconds(alone) == pytest.approx(seconds(sent) / 2)
-    assert seconds(tensor_parallel(on_(DENSE, Layout(dp=8), on), ALL, decode_step(on, 10))) == 0
+    block, alone = tensor_parallel(on_(DENSE, Layout(tp=4, attention_tp=1), on), ALL, decode_step(on, 10))
+    assert seconds(block) == pytest.approx(seconds(sent) / 2) and seconds(alone) == 0
+    assert seconds(*tensor_parallel(on_(DENSE, Layout(dp=8), on), ALL, decode_step(on, 10))) == 0
+
+
+def test_groups_with_attention_of_their_own_add_up_their_own_sequences():
+    """Of 10 sequences each of the two groups has 5, over 2 ranks; after the block all 4 ranks add up all."""
+    on = target(8)
+    block, attention = tensor_parallel(on_(DENSE, Layout(tp=4, attention_tp=2), on), ALL, decode_step(on, 10))
+    assert seconds(block) == pytest.approx(30 * (4 * 1e-5 + 1.5 * 11_520 / 1e11))
+    assert seconds(attention) == pytest.approx(30 * (2 * 1e-5 + 1.0 * 5_760 / 1e11))
+    across = tensor_parallel(on_(DENSE, Layout(tp=16, attention_tp=8), target(8, 2)), ALL, decode_step(on, 10))
+    assert [bool(np.any(one.calls.far)) for one in across] == [True, False]
 
 
 def test_a_group_that_lies_across_nodes_takes_the_network():
     on = target(8, 3)
-    three, four = (tensor_parallel(on_(DENSE, Layout(tp=tp), on), stage(DENSE, range(1)), decode_step(on, 1))
+    three, four = (next(tensor_parallel(on_(DENSE, Layout(tp=tp), on), stage(DENSE, range(1)), decode_step(on, 1)))
                    for tp in (3, 4))
     assert seconds(three) == pytest.approx(2 * (2 * np.log2(3) * 2e-5 + 4 / 3 * 1152 / 2e10)) and three.calls.far
     assert seconds(four) == pytest.approx(2 * (4 * 1e-5 + 3 / 2 * 1152 / 1e11)) and not four.calls.far
@@ -102,7 +112,7 @@ def test_collectives_of_a_datasheet_device_take_calls_and_the_share_of_the_link(
     # over two nodes a ring that enters each over all 8 cards, 160 GB/s, is held up inside: 100 GB/s
     for tp, far in ((4, 0.0), (16, known.common.far_call)):
         made = Terms()
-        made.send(tensor_parallel(Sending(DENSE, Layout(tp=tp), on.cluster, counted=True), ALL, step))
+        made.send(next(tensor_parallel(Sending(DENSE, Layout(tp=tp), on.cluster, counted=True), ALL, step)))
         taken = pass_seconds(made, own, known.engine("any")[0], known.common, prefill=False, narrow=0.0)
         calls = (own.reduce_call + np.log2(tp) * own.reduce_step + far) * 1e-6
         assert taken == pytest.approx(60 * (calls + 2 * (tp - 1) / tp * 11_520 / (1e11 * own.link)))
