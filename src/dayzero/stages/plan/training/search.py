@@ -12,7 +12,7 @@ from dayzero.arrays import Value
 from dayzero.data.training import Generation, generation
 from dayzero.errors import TargetError
 from dayzero.progress import SILENT, Progress
-from dayzero.schema import Cluster, Layout, Link, ModelSpec, Plan, Rejected, Target, Trained
+from dayzero.schema import Cluster, Layout, Limits, Link, ModelSpec, Plan, Rejected, Target, Trained
 from dayzero.stages.plan.families import families
 from dayzero.stages.plan.sensitivity import Figures, sensitivity
 from dayzero.stages.plan.smallest import Found, smallest
@@ -42,6 +42,7 @@ def plan_training(model: ModelSpec, target: Target, *, top: int = 20, explain: S
     not take all devices."""
     started = time.perf_counter()
     checked(model, target)
+    target, told = budgeted(target)
     good, rejected = legal(model, target)
     progress.update(f"{len(good)} layouts", 0, 1)
     search = Search(model, target, good)
@@ -58,7 +59,7 @@ def plan_training(model: ModelSpec, target: Target, *, top: int = 20, explain: S
     return Plan(
         candidates=(), training=made, rejected=tuple(rejected), evaluated=search.evaluated,
         seconds=time.perf_counter() - started, workload=msgspec.json.decode(msgspec.json.encode(target.workload)),
-        notes=(*training_notes(model, target, search.known), *search.unfilled(first)),
+        notes=(*told, *training_notes(model, target, search.known), *search.unfilled(first)),
         families=families(rejected, [*good, *refused(rejected)]),
         sensitivity=sensitivity(target, [one.layout for one in made[:CONTENDERS]], search.again(chosen[:CONTENDERS])
                                 ) if fits else (),
@@ -74,6 +75,21 @@ def checked(model: ModelSpec, target: Target) -> None:
     if scheme not in SCHEMES:
         raise TargetError(f"nothing is trained in {scheme}", f"set scheme in [workload] to one of {', '.join(SCHEMES)}")
     target.cluster.device.rate(scheme)
+
+
+def budgeted(target: Target) -> tuple[Target, tuple[str, ...]]:
+    """(the target with as many devices as its limits allow, in whole nodes where that is one or more, and no other
+    limits; what there is to say of it)."""
+    cluster, limits, told = target.cluster, target.limits, list[str]()
+    if limits.devices and limits.devices < cluster.world_size:
+        whole = limits.devices // cluster.devices_per_node
+        cluster = msgspec.structs.replace(cluster, nodes=max(1, whole),
+                                          devices_per_node=cluster.devices_per_node if whole else limits.devices)
+        told.append(f"{cluster.nodes} x {cluster.devices_per_node} devices are planned for: no more than "
+                    f"{limits.devices} may be taken")
+    if limits.ttft_s or limits.tpot_s:
+        told.append("limits of times to tokens are those of serving: training keeps to none")
+    return msgspec.structs.replace(target, cluster=cluster, limits=Limits()), tuple(told)
 
 
 def too_small(target: Target, good: Sequence[Layout]) -> TargetError:

@@ -5,7 +5,7 @@ import pytest
 from tests.support.plan_models import dense, device, sparse, target
 
 from dayzero.errors import LayoutError, TargetError
-from dayzero.schema import Layout, from_json, to_json
+from dayzero.schema import Layout, Limits, from_json, to_json
 from dayzero.schema.plan import Plan
 from dayzero.stages.plan import overview, plan, to_contract
 
@@ -98,6 +98,15 @@ def test_an_assumed_network_is_told():
     silent = msgspec.structs.replace(stated, cluster=msgspec.structs.replace(stated.cluster, network=None))
     found = plan(dense(), silent)
     assert any("network between nodes is not stated: 400 Gb/s" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(("most", "world"), [(40, 40), (20, 16), (4, 4)])
+def test_no_more_devices_are_taken_than_may_be(most, world):
+    on = msgspec.structs.replace(training(8, 5), limits=Limits(devices=most, tpot_s=0.1))
+    found = plan(dense(), on)
+    assert {one.layout.world_size for one in found.training} == {world}
+    assert any(f"no more than {most} may be taken" in note for note in found.notes) is (most < 40)
+    assert any("times to tokens" in note for note in found.notes) and found.sensitivity
 
 
 def test_a_plan_is_told_and_kept():
