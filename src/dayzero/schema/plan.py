@@ -57,6 +57,12 @@ class Candidate(Noun, frozen=True, kw_only=True):
     """Tokens of the longest sequence that has room with one on each replica; 0: none has."""
 
     @property
+    def bytes_by_part(self) -> dict[str, int]:
+        """`bytes_per_device` with the weights by what they belong to, where that is known."""
+        parts = {f"{part} weights": size for part, size in self.weights.items()}
+        return parts | {cause: size for cause, size in self.bytes_per_device.items() if cause != "weights" or not parts}
+
+    @property
     def need_bytes(self) -> int:
         """Bytes on the fullest device."""
         return sum(self.bytes_per_device.values())

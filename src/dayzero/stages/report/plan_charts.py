@@ -37,8 +37,9 @@ def memory_chart(plan: Plan) -> Chart | None:
     every: Sequence[Candidate | Trained] = plan.candidates or plan.training
     if not every:
         return None
-    parts = {_label(one): one.bytes_per_device for one in every[:_SHOWN]}
-    figure = stacked(parts, 1 / _GIB, "GiB", main_causes(one.bytes_per_device for one in every))
+    needs = [(_label(one), one.bytes_by_part if isinstance(one, Candidate) else one.bytes_per_device) for one in every]
+    parts = dict(needs[:_SHOWN])
+    figure = stacked(parts, 1 / _GIB, "GiB", main_causes(each for _, each in needs))
     limit = every[0].usable_bytes
     _limit_line(figure, limit)
     return bars("memory", "Memory on the fullest device", figure, parts, _bytes,
