@@ -54,6 +54,21 @@ def steps(known: Sequence[Sample], quick: bool) -> None:
             print(f"  {told(f'{one.name}, {name} left out', apart)}  {inside(one, taken, apart)}", flush=True)
 
 
+def regret(known: Sequence[Sample]) -> None:
+    """By how much the way that is predicted to be fastest is slower than the one that was, of those measured for one
+    model, batch and number of devices."""
+    groups: dict[tuple[object, ...], list[tuple[float, float]]] = defaultdict(list)
+    for sample in known:
+        setup, reached = sample.point.setup, sample.point.generation.reached
+        key = (sample.source, sample.name, setup.scheme, setup.global_batch, setup.sequence, setup.layout.world_size,
+               sample.point.cluster.device.name)
+        groups[key].append((ratios([sample], reached)[0] * sample.measured, sample.measured))
+    lost = sorted(min(ways)[1] / min(real for _, real in ways) - 1 for ways in groups.values() if len(set(ways)) > 1)
+    ninth = lost[int(0.9 * (len(lost) - 1))]
+    print(f"regret of the way chosen: {len(lost)} workloads, median {statistics.median(lost):.1%}, p90 {ninth:.1%}, "
+          f"worst {lost[-1]:.1%}")
+
+
 def memory(rows: Sequence[dict[str, str]], releases: Path) -> None:
     """Peaks, and whether it is told that they fit."""
     models, errors, bounded, labels = Trainable([releases]), [], [], []
@@ -86,6 +101,7 @@ def main() -> None:
     with asked.points.open(newline="") as file:
         known = samples(list(csv.DictReader(file)), asked.releases)
     steps(known, asked.quick)
+    regret(known)
     if asked.memory:
         with asked.memory.open(newline="") as file:
             memory(list(csv.DictReader(file)), asked.releases)

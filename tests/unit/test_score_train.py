@@ -75,9 +75,9 @@ def test_a_model_of_another_maker_that_nothing_was_fitted_to(folder, devices, cp
     # arXiv:2407.21783, table 4: Llama 3 405B, tp=8 pp=16, how far interleaved is not said
     release(folder / "meta-llama__Llama-3.1-405B", LLAMA | {
         "hidden_size": 16384, "intermediate_size": 53248, "num_attention_heads": 128, "num_hidden_layers": 126})
-    row = VTRAIN | {"model": "Llama-3.1-405B", "gpu": "H100", "num_gpus": str(devices), "tp": "8", "pp": "16", "mbs": "1",
-                    "cp": str(cp), "dp": str(dp), "gbs": str(batch), "seq": str(sequence), "precision": "BF16",
-                    "notes": ""}
+    row = VTRAIN | {"model": "Llama-3.1-405B", "gpu": "H100", "num_gpus": str(devices), "tp": "8", "pp": "16",
+                    "mbs": "1", "cp": str(cp), "dp": str(dp), "gbs": str(batch), "seq": str(sequence),
+                    "precision": "BF16", "notes": ""}
     plain, interleaved = predict_training([row, row | {"vp": "8"}], [folder])
     assert 0.7 * tflops < plain.tflops < 1.05 * tflops < interleaved.tflops < 1.3 * tflops
     for one in (plain, interleaved):
