@@ -28,7 +28,7 @@ from .calls import CLASSES, Call, calls, spread_out, work
 from .speeds import Shares
 from .stage import Stage, stage
 from .terms import Terms
-from .timing import MICRO, class_seconds
+from .timing import MICRO, class_seconds, pass_seconds
 from .work import Step
 
 SOURCES = ("measured", "interpolated", "extrapolated", "roofline")
@@ -185,10 +185,13 @@ def told(timed: Iterable[Timed]) -> dict[str, Array]:
 class Operators:
     """Lets tables shape the times by fitted shares, class by class: what a class takes is multiplied with (seconds by
     tables / seconds by the roofline and calls that describe tables in general) ^ weight. So the level stays that of
-    measured serving, which no table has, and kernels that are better or worse than most at a shape are seen."""
+    measured serving, which no table has, and kernels that are better or worse than most at a shape are seen.
+    Collectives, which a pass counts as tables do, are compared with what the pass counts."""
 
     timer: Timer
     """Of the device under the engine."""
+    shares: Shares
+    """What the pass is timed with."""
     classes: tuple[str, ...]
     """Classes that take part."""
 
@@ -201,7 +204,7 @@ class Operators:
         for kind, names in FIELDS.items():
             own = [one for one in timed if one.call.kind == kind]
             if own and _whole(model, kind, own):
-                factor = self._factor(own)
+                factor = self._factor(own, self._counted(made, names) if kind == "collective" else None)
                 made = replace(made, **{name: getattr(made, name) * factor for name in names})
         return made
 
@@ -218,11 +221,17 @@ class Operators:
                                              for name, value in call.axes.items()}))
         return self.timer.times([few])[0], self.timer.rough(few, few.axes)
 
-    def _factor(self, own: list[Shaped]) -> Value:
+    def _counted(self, made: Terms, names: tuple[str, ...]) -> Value:
+        """Seconds that the pass counts for some of its fields."""
+        only = replace(Terms(), **{name: getattr(made, name) for name in names})
+        return pass_seconds(only, self.shares.generation, self.shares.engine, self.shares.common, prefill=False,
+                            narrow=0.0)
+
+    def _factor(self, own: list[Shaped], counted: Value | None) -> Value:
         by_tables = sum(one.all(one.timed.seconds) * one.call.times for one in own)
-        by_roofline = sum(one.all(one.rough) * one.call.times for one in own)
+        by_roofline = sum(one.all(one.rough) * one.call.times for one in own) if counted is None else counted
         known: Value = by_roofline > 0
-        if own[0].call.kind == "collective":  # nodes, and what joins them, are not in tables
+        if counted is not None:  # no table has what lies beyond its groups of ranks
             inside = [one.all(one.timed.source < EXTRAPOLATED) | (np.asarray(one.call.times) == 0) for one in own]
             known = known & np.all(np.broadcast_arrays(*inside), axis=0)
         mine = self.timer.library is not None and any(self.timer.library.owns(one.call.operator) for one in own)
@@ -271,4 +280,4 @@ def operators(target: Target, shares: Shares) -> Operators | None:
            "linear_attention": "state"}
     mine = [own.get(one.about.operator, "collective") for one in shares.tables.own]
     timer = Timer(shares.tables, target, target.engine.name, shares.generation, shares.common)
-    return Operators(timer, tuple(dict.fromkeys([*mapping().used, *mine])))
+    return Operators(timer, shares, tuple(dict.fromkeys([*mapping().used, *mine])))

@@ -27,6 +27,7 @@ from dayzero.stages.plan.measured import (
     Timer,
     told,
 )
+from dayzero.stages.plan.speeds import speeds
 from dayzero.stages.plan.stage import stage
 from dayzero.stages.plan.terms import terms
 from dayzero.stages.plan.work import Step, stage_work
@@ -58,6 +59,12 @@ def timer(found: Library | None = None) -> Timer:
     """On the round device."""
     known = efficiency()
     return Timer(found, target(8), "any", known.generation("sm_90")[0], known.common)
+
+
+def shaping(found: Library, *classes: str) -> Operators:
+    """Tables that shape those classes."""
+    shares = speeds(target(8), dense()).known
+    return Operators(timer(found), shares, classes)
 
 
 def one(timed: list[Timed], name: str) -> Timed:
@@ -170,7 +177,7 @@ def test_the_share_of_each_source(tables: Library) -> None:
 def test_tables_shape_a_pass(tables: Library) -> None:
     model, layout, held = dense(), Layout(), stage(dense(), range(30))
     plain = terms(model, layout, target(1), DECODE, efficiency().common)
-    changed = Operators(timer(tables), ("linear",)).corrected(plain, model, layout, held, DECODE)
+    changed = shaping(tables, "linear").corrected(plain, model, layout, held, DECODE)
     mine = sum(each.seconds * each.call.times for each in timer(tables).times(made_calls(model, layout))
                if each.call.kind == "linear")
     bare = sum(each.seconds * each.call.times for each in timer().times(made_calls(model, layout))
@@ -191,17 +198,37 @@ def test_passes_of_many_layouts_are_shaped_as_each_is_alone(tables: Library) -> 
     model, held = dense(), stage(dense(), range(30))
     some = [Layout(tp=1), Layout(tp=3), Layout(tp=1, dp=4), Layout(tp=3, dp=2)]
     sequences = np.array([16.0, 16.0, 4.0, 8.0])
-    shaping, common = Operators(timer(tables), ("linear", "collective")), efficiency().common
+    shaped_by, common = shaping(tables, "linear", "collective"), efficiency().common
 
     def shaped(layout: Layout | Layouts, count: object) -> object:
         step = Step(phase="decode", sequences=count, tokens=1, context=1024)
         plain = terms(model, layout, target(8), step, common)
-        return shaping.corrected(plain, model, layout, held, step).linear_bytes / plain.linear_bytes
+        return shaped_by.corrected(plain, model, layout, held, step).linear_bytes / plain.linear_bytes
 
     together = shaped(Layouts.of(some), sequences)
     alone = [float(np.max(shaped(layout, count))) for layout, count in zip(some, sequences, strict=True)]
     assert together == pytest.approx(alone)
     assert len({round(factor, 6) for factor in alone}) == 4
+
+
+def test_collectives_are_compared_with_what_a_pass_counts(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text("""
+operator = "all_reduce"
+device = "round"
+source = "made up"
+shape = ["ranks"]
+grid = ["bytes"]
+rows = { ranks = [2, 2], bytes = [1e3, 1e9], seconds = [20e-6, 20e-6] }
+""")
+    model, held, shares = dense(), stage(dense(), range(30)), speeds(target(8), dense()).known
+    for layout, inside in ((Layout(tp=2), True), (Layout(tp=4), False)):  # no table of 4 ranks
+        plain = terms(model, layout, target(8), DECODE, shares.common)
+        made = shaping(Library(None, (own_table(path),)), "collective").corrected(plain, model, layout, held, DECODE)
+        seconds = made.sent / shares.generation.link + 1e-6 * (
+            made.reduces * shares.generation.reduce_call + made.reduce_steps * shares.generation.reduce_step)
+        assert (seconds == pytest.approx(60 * 20e-6)) is inside
+        assert (made.reduces == plain.reduces) is not inside
 
 
 @settings(deadline=None, max_examples=60)
