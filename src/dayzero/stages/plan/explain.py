@@ -50,8 +50,13 @@ def why(candidate: Candidate, first: Candidate, place: int, counts: Counts, limi
     rank = f"First of {those}" if place == 1 else f"Number {place} of {those}, {behind}"
     breaks = "" if candidate.within else f" It breaks limits: {missed(limits, figures(candidate))}."
     return (f"{rank}: {rate(candidate.tokens_per_s.value)} tokens/s ({candidate.limits[0]}); {mostly(candidate)}. "
-            f"The fullest device needs {need} of {usable}; {candidate.max_sequences:,} sequences of full length fit."
-            f"{breaks}{arrive(candidate)}{moved(candidate)}")
+            f"The fullest device needs {need} of {usable}; {candidate.max_sequences:,} sequences of full length fit"
+            f"{longest(candidate)}.{breaks}{arrive(candidate)}{moved(candidate)}")
+
+
+def longest(candidate: Candidate) -> str:
+    """How long a sequence may be that has a replica for itself."""
+    return f", or one of {candidate.max_context:,} tokens on each replica" if candidate.max_context else ""
 
 
 def arrive(candidate: Candidate) -> str:
