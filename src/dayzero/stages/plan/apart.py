@@ -15,7 +15,7 @@ from dayzero.errors import TargetError
 from dayzero.placement.layouts import layouts
 from dayzero.placement.many import Layouts
 from dayzero.placement.sequence import sequence_bytes
-from dayzero.schema import Disaggregated, Estimate, Layout, Limits, Link, ModelSpec, Target
+from dayzero.schema import Cluster, Disaggregated, Estimate, Layout, Limits, Link, ModelSpec, Target
 
 from .arrival import Server
 from .disaggregated import Decoders, Pairs, Prefillers, Requests, pairs, ranked
@@ -65,21 +65,28 @@ def apart(model: ModelSpec, target: Target, speeds: Speeds, serve: Serve) -> tup
 
 
 def workers(model: ModelSpec, target: Target, most: int) -> Layouts:
-    """Layouts of one worker, on an equal part of a node or on whole nodes: of one replica, for several that share
-    nothing are several workers, or of some over which experts are spread."""
-    node = target.cluster.devices_per_node
-    worlds = {cluster.world_size for cluster in sizes(target.cluster, min(most, MOST_DEVICES))
-              if cluster.nodes > 1 or node % cluster.world_size == 0}
+    """Layouts of one worker, on an equal part of a node, on whole nodes, or where there is one node on any power of two
+    of its devices that a link joins: of one replica, for several that share nothing are several workers, or of some
+    over which experts are spread."""
+    node, single = target.cluster.devices_per_node, target.cluster.nodes == 1
+    worlds = {one.world_size for one in sizes(target.cluster, min(most, MOST_DEVICES)) if one.nodes > 1
+              or node % one.world_size == 0 or (single and one.world_size & (one.world_size - 1) == 0
+                                                and joining(target.cluster, one.world_size))}
     return Layouts.of(layout for world in sorted(worlds) for layout in layouts(world, model.mixes_experts)
                       if layout.dp == 1 or layout.ep == layout.tp * layout.dp)
 
 
-def between(target: Target) -> Link | None:
-    """The link between workers; None: the target states none that joins all devices."""
+def joining(cluster: Cluster, devices: int) -> Link | None:
+    """The link between so many devices; None: none is stated that joins them."""
     try:
-        return target.cluster.link(target.cluster.world_size)
+        return cluster.link(devices)
     except TargetError:
         return None
+
+
+def between(target: Target) -> Link | None:
+    """The link between workers; None: none is stated that joins all devices."""
+    return joining(target.cluster, target.cluster.world_size)
 
 
 def _requests(model: ModelSpec, target: Target, world: int, link: Link) -> Requests:

@@ -175,6 +175,7 @@ def test_of_layouts_that_keep_up_the_first_answers_soonest() -> None:
     assert all(after >= before * 0.99 for before, after in pairwise(whole))  # alike to three digits
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(rate=st.sampled_from([0.0, 1e-12, 0.3, 50.0, 1e15]), hit=st.sampled_from([0.0, 0.5, 0.999999]),
        drafts=st.sampled_from([0, 1, 100]), accepted=st.floats(0, 1), tokens=st.sampled_from([1, 7, 4096, 2**50]),
