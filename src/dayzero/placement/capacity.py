@@ -1,18 +1,37 @@
-"""How long a sequence may be: the longest that has room beside everything else, as the engine allocates for it."""
+"""How many sequences fit at the same time and how long one may be, as the engine allocates for them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from math import inf
 
 import msgspec
 
+from dayzero.arrays import Value, ceiling, choose, floor, largest
 from dayzero.schema import Layout, ModelSpec, Target, Workload
 
-from .memory import device_bytes, one_sequence
+from .many import Layouts, Ranges
+from .memory import attention_sequences, device_bytes, one_sequence, sequences_per_replica, shared_prefix
 
-_GROWING = ("kv_cache", "state")
+_GROWING = ("kv_cache", "state", "logits")
+"""Causes that grow with the sequences."""
 _FINE = 1000
 """The result is right within one part of so many."""
+
+
+def sequences_of_stage(model: ModelSpec, layout: Layout | Layouts, layers: range | Ranges, target: Target,
+                       causes: Mapping[str, Value]) -> Value:
+    """Sequences of full length for which the stage has room, on each replica: what is left beside everything that does
+    not grow with them. Where groups of ranks within tp have attention of their own, each of them holds one of as many
+    sequences as there are groups. `causes`: what `device_bytes` gives for the workload."""
+    common = shared_prefix(model, layout, layers, target)
+    sequences, groups = sequences_per_replica(target.workload, layout), layout.tp // layout.attention_degree
+    kept = ceiling(attention_sequences(layout, sequences))
+    each = (causes["kv_cache"] - common + causes["state"]) / kept + groups * causes["logits"] / sequences
+    fixed = common + sum(size for cause, size in causes.items() if cause not in _GROWING)
+    free = largest(0, target.cluster.usable_bytes - fixed)
+    none = choose(free > 0, inf, 0.0)  # a stage that has room and keeps nothing of a sequence limits nothing
+    return groups * choose(each > 0, floor(free / choose(each > 0, each, 1.0)), none)
 
 
 def longest_sequence(model: ModelSpec, layout: Layout, stages: Iterable[range], target: Target) -> int:
@@ -24,7 +43,7 @@ def longest_sequence(model: ModelSpec, layout: Layout, stages: Iterable[range], 
     left = []
     for layers in stages:
         causes = device_bytes(model, layout, layers, full)
-        fixed = sum(size for cause, size in causes.items() if cause not in _GROWING)
+        fixed = sum(size for cause, size in causes.items() if cause not in ("kv_cache", "state"))
         left.append((layers, target.cluster.usable_bytes - fixed))
 
     def fits(length: int) -> bool:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.support.plan_models import dense, device, target
 
 from dayzero.placement import device_bytes
-from dayzero.placement.capacity import longest_sequence
+from dayzero.placement.capacity import longest_sequence, sequences_of_stage
 from dayzero.schema import Layout, Target
 
 ENTRY = 30 * 2 * 3 * 64 * 2
@@ -28,6 +28,19 @@ def with_room(tokens: int, **workload: object) -> Target:
 def test_what_is_left_is_filled_with_one_sequence(tokens: int) -> None:
     model = msgspec.structs.replace(dense(), max_positions=10**6)
     assert abs(longest_sequence(model, Layout(), [range(30)], with_room(tokens)) - tokens) <= max(1, tokens // 900)
+
+
+@given(sequences=st.integers(1, 50), tp=st.sampled_from([1, 3]))
+def test_as_many_sequences_as_are_asked_for_fit_in_what_they_take(sequences: int, tp: int) -> None:
+    layout, wanted = Layout(tp=tp), target(3, concurrency=sequences, on=device(memory_bytes=10**12))
+    causes = device_bytes(dense(), layout, range(30), wanted)
+    need = sum(causes.values())
+    exact = msgspec.structs.replace(wanted, cluster=msgspec.structs.replace(
+        wanted.cluster, device=device(memory_bytes=need), memory_utilization=1.0))
+    assert sequences_of_stage(dense(), layout, range(30), exact, causes) == sequences
+    less = msgspec.structs.replace(exact, cluster=msgspec.structs.replace(
+        exact.cluster, device=device(memory_bytes=need - 1)))
+    assert sequences_of_stage(dense(), layout, range(30), less, causes) == sequences - 1
 
 
 def test_no_longer_than_the_model_takes() -> None:

@@ -16,9 +16,10 @@ import numpy as np
 
 from dayzero.arrays import Value
 from dayzero.placement import split_layers
+from dayzero.placement.capacity import sequences_of_stage
 from dayzero.placement.draft import drafted
 from dayzero.placement.many import Layouts
-from dayzero.placement.memory import attention_sequences, device_bytes, sequences_per_replica, shared_prefix
+from dayzero.placement.memory import device_bytes, sequences_per_replica
 from dayzero.schema import ModelSpec, OpGraph, Target, Workload
 
 from .arrival import Server
@@ -35,8 +36,6 @@ from .work import decode_step, prefill_step
 FASTEST, SLOWEST = 0, 2
 Times = tuple[Value, Value, Value]
 """To the first token, between tokens, and tokens a second; each of shape [3, layouts]: fastest, expected, slowest."""
-_GROWING = ("kv_cache", "state", "logits")
-"""Causes that grow with the sequences."""
 
 
 @dataclass
@@ -154,19 +153,8 @@ def _spread(target: Target, held: Rows) -> Target:
 
 
 def _room(model: ModelSpec, target: Target, held: Rows, causes: dict[str, Value]) -> Value:
-    """Sequences of full length that fit, as the engine allocates for them, on each replica: what is left of the
-    fullest stage beside everything that does not grow with them. Where groups of ranks within tp have attention of
-    their own, each of them holds one of as many sequences as there are groups."""
-    layouts, common = held.layouts, shared_prefix(model, held.layouts, held.layers, target)
-    sequences, groups = sequences_per_replica(target.workload, layouts), layouts.tp // layouts.attention_degree
-    kept = np.ceil(attention_sequences(layouts, sequences))
-    each = (causes["kv_cache"] - common + causes["state"]) / kept + groups * causes["logits"] / sequences
-    fixed = common + sum(size for cause, size in causes.items() if cause not in _GROWING)
-    free = np.maximum(0, target.cluster.usable_bytes - fixed)
-    # a stage that has room and keeps nothing of a sequence limits nothing
-    none = np.where(free > 0, np.inf, 0.0)
-    room = np.where(each > 0, np.floor(free / np.where(each > 0, each, 1.0)), none)
-    return (held.least(room * groups)).astype(np.int64)
+    """Sequences of full length that fit on each replica: as many as on its fullest stage."""
+    return held.least(sequences_of_stage(model, held.layouts, held.layers, target, causes)).astype(np.int64)
 
 
 def _batched(made: Batching, shares: Shares, room: Value) -> Times:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import Any
 
 from dayzero.ops import cache_bytes_per_token, state_bytes_per_sequence
 from dayzero.placement import split_layers, valid_tp
 from dayzero.placement.cache import allocated_per_token, allocation_of
-from dayzero.placement.capacity import longest_sequence
+from dayzero.placement.capacity import longest_sequence, sequences_of_stage
 from dayzero.placement.held import weight_bytes
-from dayzero.placement.memory import value_bytes
+from dayzero.placement.memory import device_bytes, value_bytes
 from dayzero.schema import Attention, FeedForward, ModelSpec
 
 from .layout.fit import Fit
@@ -44,12 +45,16 @@ def facts(case: Case) -> dict[str, Any]:
 
 
 def _held(case: Case, fit: Fit) -> dict[str, Any]:
-    """Weights of the fullest device by what they belong to, and how long a sequence may be."""
+    """Weights of the fullest device by what they belong to, how many sequences of the workload's length fit, and how
+    long one may be."""
     model, engine, device = case.model, case.target.engine, case.target.cluster.device
     stages = [range(*layers) for layers in split_layers(model, fit.layout.pp)]
     parts = [weight_bytes(model, fit.layout, engine, allocation_of(engine), layers, device.arch) for layers in stages]
     fullest = next(part for part in parts if sum(part.values()) == fit.causes["weights"])
+    room = min(sequences_of_stage(model, fit.layout, layers, case.target,
+                                  device_bytes(model, fit.layout, layers, case.target)) for layers in stages)
     return {"weights_per_device": {part: size for part, size in fullest.items() if size},
+            **({"max_sequences": int(room) * fit.layout.dp} if isfinite(room) else {}),
             "max_context": longest_sequence(model, fit.layout, stages, case.target)}
 
 
