@@ -24,8 +24,8 @@ from .topology import all_to_all, group, ring
 
 Vector = np.ndarray[Any, np.dtype[np.float64]]
 COLUMNS = ("matrix16", "matrix8", "matrix4", "experts16", "experts8", "experts4", "surface", "attention", "scores",
-           "scan", "pointwise", "cast", "routed", "inside", "network", "dispatch", "dispatch_network", "messages",
-           "launches", "layers")
+           "scan", "pointwise", "cast", "routed", "inside", "network", "exchange", "exchange_network", "dispatch",
+           "dispatch_network", "messages", "launches", "layers")
 """Seconds at stated rates; the last three are counts: collectives, kernels, layers with experts."""
 COLUMN = {name: index for index, name in enumerate(COLUMNS)}
 WEIGHTED = [COLUMN[name] for name in ("matrix16", "matrix8", "matrix4", "experts16", "experts8", "experts4", "surface")]
@@ -167,12 +167,18 @@ class Loads:
         once = block.experts > 0 and not block.shared_width
         blocks = choose((layout.tp > 1) & once & (layout.ep >= layout.tp), 1, choose(layout.tp > 1, 2, 0))
         sent = 2 * blocks * (layout.tp - 1) / layout.tp * setup.rows * self.model.hidden_size * ITEM
-        self._collective(load, ring(sent, group(layout.tp, 1, cluster), cluster), 1.0, 2.0 * blocks)
+        within, across = ring(sent, group(layout.tp, 1, cluster), cluster)
+        self._add(load, "inside", within, 1.0)
+        self._add(load, "network", across, 1.0)
+        self._add(load, "messages", 2.0 * blocks, 1.0)
         latent = attention.kind == "latent"
         width = ((attention.kv_rank or 0) + (attention.rope_dim or 0) if latent
                  else -(-attention.kv_heads // layout.tp) * (attention.head_dim + attention.v_head_dim))
         sent = (layout.cp - 1) * setup.rows * width * ITEM
-        self._collective(load, ring(sent, group(layout.cp, layout.tp, cluster), cluster), 2.0, layout.cp - 1)
+        within, across = ring(sent, group(layout.cp, layout.tp, cluster), cluster)
+        self._add(load, "exchange", within, 2.0)
+        self._add(load, "exchange_network", across, 2.0)
+        self._add(load, "messages", layout.cp - 1, 2.0)
         if block.experts:
             sent = 2 * setup.rows / layout.tp * block.input_width * ITEM
             members = group(layout.ep, layout.expert_tp, cluster)
@@ -180,11 +186,6 @@ class Loads:
             self._add(load, "dispatch", within, 1.0)
             self._add(load, "dispatch_network", across, 1.0)
             self._add(load, "messages", choose(layout.ep > 1, 2.0, 0.0), 1.0)
-
-    def _collective(self, load: Load, seconds: tuple[Value, Value], backward: float, messages: Value) -> None:
-        self._add(load, "inside", seconds[0], backward)
-        self._add(load, "network", seconds[1], backward)
-        self._add(load, "messages", messages, backward)
 
     def ends(self) -> tuple[Load, Load]:
         """(the embedding of the first stage; norm, head and loss of the last)."""

@@ -26,7 +26,7 @@ SMOOTH = 4
 CAUSES = {
     "matrix products": ("matrix16", "matrix8", "matrix4", "surface"), "attention": ("attention", "scores", "scan"),
     "experts": ("experts16", "experts8", "experts4", "routed"), "pointwise and casts": ("pointwise", "cast"),
-    "tensor and context parallel": ("inside", "network", "messages"),
+    "tensor and context parallel": ("inside", "network", "exchange", "exchange_network", "messages"),
     "expert parallel": ("dispatch", "dispatch_network"), "kernel starts": ("launches",),
 }  # fmt: skip
 """Columns of each cause that a step's time is told by."""
@@ -61,6 +61,10 @@ class Spent(NamedTuple):
     """Of the host, forward."""
     host_backward: Vector
     """Of the host, backward."""
+    hidden: Vector
+    """Of the ring's exchange forward what attention hides, already taken from `forward`."""
+    hidden_backward: Vector
+    """The same backward."""
 
 
 class Beside(NamedTuple):
@@ -136,6 +140,7 @@ def costs(reached: Reached, grouped_kernels: bool = True) -> Vector:
         **{name: getattr(reached, name) for name in ("surface", "attention", "scores", "scan", "pointwise", "cast",
                                                      "routed", "inside", "network", "dispatch", "dispatch_network")},
     }  # fmt: skip
+    shares |= {"exchange": reached.inside, "exchange_network": reached.network}
     vector = np.array([1 / shares[name] if name in shares else 0.0 for name in COLUMNS])
     vector[COLUMN["messages"]], vector[COLUMN["launches"]] = reached.message, reached.kernel
     return vector
@@ -153,9 +158,20 @@ def spent(parts: Load, reached: Reached, setup: Setup | Ways) -> Spent:
     device, host = costs(reached, setup.grouped), hosted(reached)
     products = np.zeros(len(COLUMNS))
     products[WEIGHTED] = device[WEIGHTED]
-    return Spent(*(np.tensordot(each, load, 1) for each, load in (
+    forward, backward, core, weighted, started, ended = (np.tensordot(each, load, 1) for each, load in (
         (device, parts.forward), (device, parts.backward), (device, parts.core), (products, parts.forward),
-        (host, parts.forward), (host, parts.backward))))
+        (host, parts.forward), (host, parts.backward)))
+    hidden = [_hidden(load, device, setup) for load in (parts.forward, parts.backward)]
+    return Spent(forward - hidden[0], backward - hidden[1], core, weighted, started, ended, *hidden)
+
+
+def _hidden(load: Vector, device: Vector, setup: Setup | Ways) -> Vector:
+    """What attention hides of the ring's exchange: the keys and values of the next rank come while those of the last
+    one are attended to, which is so for all rounds but one (arXiv:2310.01889)."""
+    rounds = (setup.layout.cp - 1) / setup.layout.cp
+    names = (("exchange", "exchange_network"), ("attention",))
+    ring, core = (sum(device[COLUMN[name]] * load[COLUMN[name]] for name in each) for each in names)
+    return np.minimum(ring, rounds * core)
 
 
 class Parts:
@@ -331,7 +347,11 @@ def seconds(made: Work, setup: Setup, reached: Reached) -> Step:
     vector = made.sent.forward + made.sent.backward + _repeated(made.parts, setup) @ made.stages.counts[found.slowest]
     causes = {cause: micro * float(sum(vector[COLUMN[name]] * each[COLUMN[name]] for name in names))
               for cause, names in CAUSES.items()}
-    causes |= {"host": float(found.busy) - micro * float(vector @ each), "pipeline bubble": float(found.idle),
+    once = spent(made.parts, reached, setup)
+    hidden = once.hidden + once.hidden_backward + (once.hidden if setup.redo == FULL else 0.0)
+    behind = micro * float(hidden @ made.stages.counts[found.slowest])
+    causes["tensor and context parallel"] -= behind
+    causes |= {"host": float(found.busy) - micro * float(vector @ each) + behind, "pipeline bubble": float(found.idle),
                "replicas": float(found.shown), "optimiser": float(found.beside.optimiser),
                "offload": float(found.beside.states + found.beside.stream), "fixed": reached.step}
     return Step(float(found.seconds), {cause: value for cause, value in causes.items() if value > 0},

@@ -125,6 +125,17 @@ def test_sequences_are_shared_along_tp_or_whole():
     assert gap == pytest.approx(norms * 3 / 4)
 
 
+def test_attention_hides_the_exchange_of_context_parallelism_in_all_rounds_but_one():
+    layout = Layout(dp=4, cp=4)
+    parts = work(MODEL, setup(layout), CLUSTER).parts
+    ring, core = (float(parts.forward[COLUMN[name], 0]) for name in ("exchange", "attention"))
+    near = time(setup(layout), msgspec.structs.replace(STATED, inside=2 * ring / (core * 3 / 4)))
+    assert near.causes.get("tensor and context parallel", 0.0) == pytest.approx(0, abs=1e-9)
+    slow = msgspec.structs.replace(STATED, inside=ring / core)  # as long as attention forward, 0.8 of it backward
+    shown = 64 * 16 * core * ((1 - 3 / 4) + max(0.0, 2 - 2.5 * 3 / 4))
+    assert time(setup(layout), slow).causes["tensor and context parallel"] == pytest.approx(shown, rel=1e-6)
+
+
 def test_experts_have_replicas_of_their_own():
     layout = Layout(dp=16, ep=8)
     assert shards(setup(layout)) == (16, 2)
