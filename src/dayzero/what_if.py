@@ -79,4 +79,5 @@ def _text(value: Any) -> str:
         return "-".join(map(_text, value))
     if isinstance(value, dict):
         return "".join(f"{key}{inner}" for key, inner in value.items())
-    return re.sub(r"[^\w.-]+", "-", f"{value:g}" if isinstance(value, float) else str(value))
+    text = f"{value:g}".replace("+", "") if isinstance(value, float) else str(value)
+    return re.sub(r"[^\w.-]+", "-", text)

@@ -41,6 +41,11 @@ def test_only_what_is_changed_differs(plain: Path, tmp_path: Path) -> None:
     assert plain.read_text() == PLAIN
 
 
+def test_large_and_small_numbers_have_names_of_their_own(plain: Path, tmp_path: Path) -> None:
+    names = {what_if(plain, {"workload.arrival_rate": rate}, tmp_path).name for rate in (1e9, 1e-9, 0.5, 50.0)}
+    assert "plain+arrival_rate=1e09.toml" in names and len(names) == 4
+
+
 def test_nothing_changed_is_the_file_itself(plain: Path, tmp_path: Path) -> None:
     assert what_if(plain, {}, tmp_path / "runs") == plain and not (tmp_path / "runs").exists()
 

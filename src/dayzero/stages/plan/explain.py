@@ -131,7 +131,8 @@ def nothing(plan: Plan) -> str:
     first = plan.families[0]
     if plan.evaluated == 1:
         return f"{first.example.text} breaks a rule, {first.rule}: {first.message}."
-    return (f"All {plan.evaluated:,} layouts break a rule, {first.layouts:,} of them {first.rule} ({first.text}): "
+    which = f" ({first.text})" if first.degrees else ""
+    return (f"All {plan.evaluated:,} layouts break a rule, {first.layouts:,} of them {first.rule}{which}: "
             f"{first.message}.")
 
 
