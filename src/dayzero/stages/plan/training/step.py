@@ -171,7 +171,8 @@ def _hidden(load: Vector, device: Vector, setup: Setup | Ways) -> Vector:
     rounds = (setup.layout.cp - 1) / setup.layout.cp
     names = (("exchange", "exchange_network"), ("attention",))
     ring, core = (sum(device[COLUMN[name]] * load[COLUMN[name]] for name in each) for each in names)
-    return np.minimum(ring, rounds * core)
+    found: Vector = np.minimum(ring, rounds * core)
+    return found
 
 
 class Parts:
