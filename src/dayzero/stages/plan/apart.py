@@ -12,7 +12,6 @@ import numpy as np
 from dayzero.arrays import Value
 from dayzero.data.efficiency import efficiency
 from dayzero.errors import TargetError
-from dayzero.placement.layouts import layouts
 from dayzero.placement.many import Layouts
 from dayzero.placement.sequence import sequence_bytes
 from dayzero.schema import Cluster, Disaggregated, Estimate, Layout, Limits, Link, ModelSpec, Target
@@ -22,7 +21,7 @@ from .disaggregated import Decoders, Pairs, Prefillers, Requests, pairs, ranked
 from .load import answers, groups
 from .serving import MILLI
 from .smallest import sizes
-from .space import judge
+from .space import every, judge
 from .speeds import Speeds
 
 MOST_DEVICES = 64
@@ -49,19 +48,19 @@ def apart(model: ModelSpec, target: Target, speeds: Speeds, serve: Serve) -> tup
     kept = np.flatnonzero(fits)
     if not kept.size:
         return ()
-    layouts_, common = some.take(kept), speeds.shares.common
-    every = groups(layouts_).astype(float)
-    ranks = (layouts_.attention_degree * layouts_.pp).astype(float)
-    devices = layouts_.world_size.astype(float)
+    chosen, common = some.take(kept), speeds.shares.common
+    inner = groups(chosen).astype(float)
+    ranks = (chosen.attention_degree * chosen.pp).astype(float)
+    devices = chosen.world_size.astype(float)
     prefillers = Prefillers(
-        devices=devices, busy=server.busy[kept] / every / common.apart_capacity, senders=ranks, groups=every,
+        devices=devices, busy=server.busy[kept] / inner / common.apart_capacity, senders=ranks, groups=inner,
         prompt=server.prompt[kept] + server.steps[0, kept] + MILLI * common.apart_request)
     decoders = Decoders(
-        devices=devices, batches=server.batches, room=server.room[kept], receivers=ranks, groups=every,
+        devices=devices, batches=server.batches, room=server.room[kept], receivers=ranks, groups=inner,
         answers=server.steps[:, kept] / target.workload.acceptance_length)
     asked = replace(_requests(model, target, world, link), queue=common.apart_queue, power=common.apart_power)
     made = pairs(prefillers, decoders, asked)
-    return tuple(_shown(made, int(row), layouts_, target, speeds) for row in _best(made, target.limits))
+    return tuple(_shown(made, int(row), chosen, target, speeds) for row in _best(made, target.limits))
 
 
 def workers(model: ModelSpec, target: Target, most: int) -> Layouts:
@@ -72,8 +71,10 @@ def workers(model: ModelSpec, target: Target, most: int) -> Layouts:
     worlds = {one.world_size for one in sizes(target.cluster, min(most, MOST_DEVICES)) if one.nodes > 1
               or node % one.world_size == 0 or (single and one.world_size & (one.world_size - 1) == 0
                                                 and joining(target.cluster, one.world_size))}
-    return Layouts.of(layout for world in sorted(worlds) for layout in layouts(world, model.mixes_experts)
-                      if layout.dp == 1 or layout.ep == layout.tp * layout.dp)
+    facts = target.engine.facts
+    some = Layouts.joined(*(every(model, world, groups=facts.attention_groups is True,
+                                  shared_caches=facts.context_parallel is True) for world in sorted(worlds)))
+    return some.take((some.dp == 1) | (some.ep == some.tp * some.dp))
 
 
 def joining(cluster: Cluster, devices: int) -> Link | None:
@@ -90,11 +91,11 @@ def between(target: Target) -> Link | None:
 
 
 def _requests(model: ModelSpec, target: Target, world: int, link: Link) -> Requests:
-    workload, every = target.workload, range(len(model.layers))
+    workload, layers = target.workload, range(len(model.layers))
     return Requests(
         devices=world, under_way=float(workload.concurrency), rate=workload.arrival_rate,
         tokens=max(answers(workload) * workload.acceptance_length, 1.0),
-        cache_bytes=float(sum(sequence_bytes(model, Layout(), every, workload.input_tokens))),
+        cache_bytes=float(sum(sequence_bytes(model, Layout(), layers, workload.input_tokens))),
         bandwidth=link.bandwidth / link.shared_by, latency=link.latency)
 
 

@@ -135,11 +135,12 @@ def pairs(prefillers: Prefillers, decoders: Decoders, asked: Requests) -> Pairs:
 
 
 def _best(devices: Values, costs: Values) -> Rows:
-    """Positions of at most MOST rows that no other beats in devices and all costs (shape [k, n])."""
+    """Positions of at most MOST rows that no other beats in devices and all costs (shape [k, n]): in turn the best in
+    each of them, the second best in each, and so on."""
     rows = np.flatnonzero(np.isfinite(devices))
     kept = rows[front(devices[rows], *(np.where(np.isfinite(cost), cost, 1e300)[rows] for cost in costs))]
-    least = np.argsort(np.min(costs, axis=0)[kept], kind="stable")
-    best: Rows = np.sort(kept[least[:MOST]])
+    orders = np.array([kept[np.argsort(cost[kept], kind="stable")] for cost in (*costs, devices)])
+    best: Rows = np.array(list(dict.fromkeys(orders.T.ravel().tolist()))[:MOST], dtype=np.int64)
     return best
 
 
