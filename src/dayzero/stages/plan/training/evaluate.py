@@ -20,7 +20,8 @@ from .dealing import Chunks, split
 from .kinds import Kinds, Stages
 from .memory import Kept, host_bytes, kept, stage_bytes
 from .setup import Ways
-from .step import Beside, Held, Parts, Spent, costs, holdings, most, optimizer, replicas, sent_on, spent, timed, to_host
+from .states import Held, holdings, most, optimizer, replicas, to_host
+from .step import Beside, Parts, Spent, costs, sent_on, spent, timed
 
 STEPS = 20
 """Parts of the dearest layer that costs are rounded to when layers are dealt out: predictions are not finer."""

@@ -19,7 +19,8 @@ from .dealing import Chunks
 from .kinds import Kinds
 from .load import BITS, ITEM
 from .setup import FULL, NONE, PRODUCTS, RECOMPUTE, Setup, Ways
-from .step import Held, holdings, most, own, stages_of
+from .states import Held, holdings, most, own
+from .step import stages_of
 
 FP32 = 4
 """Bytes of a value of 32 bits."""

@@ -12,7 +12,8 @@ from .evaluate import Evaluator
 from .kinds import ENDS
 from .memory import FRAGMENTS, in_flight, kept, states
 from .setup import FULL, NONE, Setup
-from .step import Held, Parts, holdings, spent
+from .states import Held, holdings
+from .step import Parts, spent
 
 LEAST = 0.98
 """Share of the memory up to which stages are filled: what is sent depends on the stage, and is not known before."""

@@ -15,7 +15,8 @@ from dayzero.stages.plan.training.dealing import split
 from dayzero.stages.plan.training.kinds import Kinds
 from dayzero.stages.plan.training.load import COLUMN, WEIGHTED
 from dayzero.stages.plan.training.setup import Setup
-from dayzero.stages.plan.training.step import Held, holdings, seconds, shards, work
+from dayzero.stages.plan.training.states import Held, holdings, shards
+from dayzero.stages.plan.training.step import seconds, work
 
 CLUSTER = target(8, 8).cluster
 ONE = Layout()
