@@ -72,8 +72,8 @@ def test_a_model_known_by_its_sizes_alone(folder):
 @pytest.mark.parametrize(("devices", "cp", "dp", "batch", "sequence", "tflops"), [
     (8192, 1, 64, 2048, 8192, 430), (16384, 1, 128, 2048, 8192, 400), (16384, 16, 8, 128, 131072, 380)])
 def test_a_model_of_another_maker_that_nothing_was_fitted_to(folder, devices, cp, dp, batch, sequence, tflops):
-    # arXiv:2407.21783, table 4: Llama 3 405B, tp=8 pp=16, how far interleaved is not said; with cp=16 keys and values are
-    # gathered before attention, which hides nothing
+    # arXiv:2407.21783, table 4: Llama 3 405B, tp=8 pp=16, how far interleaved is not said; with cp=16 keys and values
+    # are gathered before attention, which hides nothing
     release(folder / "meta-llama__Llama-3.1-405B", LLAMA | {
         "hidden_size": 16384, "intermediate_size": 53248, "num_attention_heads": 128, "num_hidden_layers": 126})
     row = VTRAIN | {"model": "Llama-3.1-405B", "gpu": "H100", "num_gpus": str(devices), "tp": "8", "pp": "16",
