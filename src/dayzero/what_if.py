@@ -60,7 +60,7 @@ def _absolute(content: dict[str, Any], folder: Path) -> None:
 
 
 def _name(path: Path | None, changes: Mapping[str, Any]) -> str:
-    """`h200-2x8+nodes=4+tpot_s=0.015`."""
+    """`mine+nodes=4+tpot_s=0.015`, for mine.toml."""
     told = [f"{key.rpartition('.')[2]}={_digest(str(value)) if isinstance(value, dict) else _text(value)}"
             for key, value in changes.items()]
     name = "+".join([path.stem, *told] if path else told)
