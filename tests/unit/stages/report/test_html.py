@@ -11,7 +11,7 @@ from html.parser import HTMLParser
 
 import msgspec
 import pytest
-from tests.support.plan_models import dense
+from tests.support.plan_models import dense, device, sparse
 from tests.support.plan_models import target as target_of
 from tests.support.results import adapted, planned, small_verdict, too_large
 
@@ -240,6 +240,26 @@ def test_what_other_rates_would_change() -> None:
     assert (slower["name"], faster["name"]) == ("-20%", "+20%")
     assert slower["x"] == pytest.approx([-12.5] * 3) and faster["x"] == pytest.approx([100 * (21 / 19 - 1)] * 3)
     assert "tp=8 ep=16 dp=2, 3% ahead" in page.words and "96 heads are not whole on 16 ranks" in page.words
+
+
+def test_workers_apart_and_other_precisions_have_tables() -> None:
+    target = target_of(8, precisions=("bf16", "fp8"), concurrency=32)
+    plan = plan_of(sparse(), target)
+    assert plan.apart and len(plan.variants) == 2
+    page = Page(report(msgspec.structs.replace(planned(), target=target, plan=plan)))
+    assert "Workers that only prefill, and workers that only decode" in page.words
+    assert "bf16, as released" in page.words and f"{plan.apart[0].prefill_workers} × " in page.words
+    for sentence in plan.summary:
+        assert sentence in page.words
+
+
+def test_layouts_that_do_not_work_are_told_by_reason() -> None:
+    target = target_of(4, on=device(memory_bytes=150_000_000))
+    plan = plan_of(dense(), target)
+    page = Page(report(msgspec.structs.replace(planned(), target=target, plan=plan)))
+    assert {family.rule for family in plan.families} >= {"shard-heads", "memory-total"}
+    for family in plan.families:
+        assert family.message in page.words and family.text in page.words
 
 
 def test_training_has_charts_of_its_own() -> None:
