@@ -84,8 +84,9 @@ def _variant_table(variants: Sequence[Variant]) -> Table:
         figures = ["-"] * 3
         if one.ttft_s and one.tpot_s and one.tokens_per_s:
             figures = [format_seconds(one.ttft_s.value), format_seconds(one.tpot_s.value), rate(one.tokens_per_s.value)]
-        table.add_row(one.precision + (", as released" if one.released else ""), format_bytes(one.checkpoint_bytes),
-                      one.layout.text if one.layout else "none fits", *figures, f"{one.max_sequences:,}")
+        weights = f"{one.precision}, {'as released' if one.released else 'to be made'}"
+        table.add_row(weights, format_bytes(one.checkpoint_bytes), one.layout.text if one.layout else "none fits",
+                      *figures, f"{one.max_sequences:,}")
     return table
 
 
