@@ -19,8 +19,8 @@ def notes(model: ModelSpec, target: Target, speeds: Speeds, graph: OpGraph | Non
     """What all figures leave out."""
     device = target.cluster.device
     traced = counted(graph, "decode") is not None
-    return (*_time_notes(speeds, target), *link_notes(target.cluster), *_device_notes(speeds, device, traced),
-            *_model_notes(model, target), *_workload_notes(model, target))
+    return (*_time_notes(speeds, target), *_table_notes(speeds, target), *link_notes(target.cluster),
+            *_device_notes(speeds, device, traced), *_model_notes(model, target), *_workload_notes(model, target))
 
 
 def _time_notes(speeds: Speeds, target: Target) -> Iterator[str]:
@@ -36,6 +36,23 @@ def _time_notes(speeds: Speeds, target: Target) -> Iterator[str]:
                "tokens a second are those of requests that follow one another")
     else:
         yield "queueing is left out: the time to the first token is that of a prompt alone on its replica"
+
+
+def _table_notes(speeds: Speeds, target: Target) -> Iterator[str]:
+    """What measured tables that the target asks for do, and do not do."""
+    if target.operators.times != "measured":
+        return
+    tables = speeds.shares.tables if speeds.shares else None
+    if tables is None:
+        device = target.cluster.device
+        yield (f"measured tables take no part: the rates of {device.name} are measured or stated themselves"
+               if not speeds.shares else f"measured tables take no part: they do not have {device.name}")
+    elif tables.unmapped:
+        yield f"measured tables of operators that are not read: {', '.join(map(_table_name, tables.unmapped))}"
+
+
+def _table_name(file: str) -> str:
+    return file.removesuffix(".parquet").removesuffix("_perf")
 
 
 def _device_notes(speeds: Speeds, device: Device, traced: bool) -> Iterator[str]:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.plan_models import dense, sparse, target
+from tests.support.plan_models import dense, device, sparse, target
 
 from dayzero.data.efficiency import efficiency
 from dayzero.data.measured import Library
 from dayzero.data.measured.own import own_table
 from dayzero.placement.many import Layouts
 from dayzero.schema import Layout, ModelSpec
+from dayzero.schema.target import Operators as OperatorTimes
+from dayzero.stages.plan import plan
 from dayzero.stages.plan.calls import Call, calls
 from dayzero.stages.plan.measured import (
     EXTRAPOLATED,
@@ -229,6 +232,21 @@ rows = { ranks = [2, 2], bytes = [1e3, 1e9], seconds = [20e-6, 20e-6] }
             made.reduces * shares.generation.reduce_call + made.reduce_steps * shares.generation.reduce_step)
         assert (seconds == pytest.approx(60 * 20e-6)) is inside
         assert (made.reduces == plain.reduces) is not inside
+
+
+def test_a_plan_says_which_sources_its_times_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(PRODUCTS.format(outer=576, inner=576))
+    monkeypatch.delenv("DAYZERO_MEASURED", raising=False)
+    asked = msgspec.structs.replace(target(2), operators=OperatorTimes(times="measured", tables=(str(path),)))
+    shaped, fitted = plan(dense(), asked), plan(dense(), target(2))
+    best = shaped.candidates[0].tpot_s
+    assert "shaped by measured tables of operators (" in best.source and "made up)" in best.source
+    assert "roofline" in best.source and "extrapolated" in best.source
+    assert "measured" not in fitted.candidates[0].tpot_s.source
+    assert best.value > 2 * fitted.candidates[0].tpot_s.value  # products of a millisecond and more
+    elsewhere = msgspec.structs.replace(asked, cluster=target(2, on=device(name="other")).cluster)
+    assert "measured tables take no part: they do not have other" in plan(dense(), elsewhere).notes
 
 
 @settings(deadline=None, max_examples=60)
