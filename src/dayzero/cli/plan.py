@@ -73,6 +73,9 @@ def plan(
 
     if target is None and device is None:
         raise UsageError("Missing option '--target' / '-t'.", "give a target.toml, or at least --device")
+    _serving_only(target, {"--concurrency": concurrency, "--output-tokens": output_tokens, "--precision": precision,
+                           "--arrival-rate": arrival_rate, "--ttft": ttft, "--tpot": tpot, "--pareto": pareto,
+                           "--calibration": calibration, "--operators": operators})
     wanted = layouts_of(explain) or ()
     changes = _stated({
         "cluster.device": device, "cluster.devices_per_node": devices, "cluster.nodes": nodes, "limits.devices": budget,
@@ -90,6 +93,18 @@ def plan(
     if changes:
         console(stderr=True).print(f"target: {file}", markup=False, soft_wrap=True)
     finish(found.best is None and found.trained is None)
+
+
+def _serving_only(target: Path | None, given: dict[str, Any]) -> None:
+    """Raise UsageError for an option that says nothing of training, where the target trains."""
+    from dayzero.resolve import check_target
+
+    workload = check_target(target).workload if target else None
+    if workload and workload.kind == "train":
+        for name, value in given.items():
+            if value:
+                raise UsageError(f"{name} is about serving, and {target} is about training",
+                                 'leave it out, or take a target whose workload has kind = "serve"')
 
 
 def _stated(changes: dict[str, Any]) -> dict[str, Any]:

@@ -159,6 +159,16 @@ def test_a_calibration_changes_the_times(plan: Any, tmp_path: Path) -> None:
     assert code == 2 and "absent.toml" in err[0]
 
 
+def test_training(plan: Any, root: Path) -> None:
+    train = ("-t", str(root / "examples" / "targets" / "train-h100-8x8.toml"))
+    code, out, _ = plan("llama-3.1-8b", *train, "--explain", "tp=2,dp=32", "--explain", "tp=64")
+    assert code == 0 and "tp=2 dp=32: " in out and "Time of a step" in out
+    assert "tp=64: not looked at. In training tp stays within a node." in out
+    for option in (("--tpot", "15ms"), ("--pareto",), ("--arrival-rate", "3")):
+        code, _, err = plan("llama-3.1-8b", *train, *option)
+        assert code == 2 and err[0].startswith(f"error: {option[0]} is about serving, and ")
+
+
 def test_the_trade_offs(plan: Any) -> None:
     out = plan("llama-3.1-8b", *ON_TWO, "--pareto")[1]
     assert "Throughput against TPOT: nothing beats these" in out and "Throughput against TTFT" in out

@@ -143,6 +143,9 @@ def explanation(plan: Plan, wanted: Sequence[Layout]) -> RenderableType:
             parts.append(_candidate(candidate, plan.candidates[0]))
         elif trained:
             parts.append(_trained(trained, plan.training[0]))
+        else:
+            parts.append(Text(f"{layout.text}: not looked at. In training tp stays within a node." if plan.training else
+                              f"{layout.text}: not looked at."))
     return Group(*parts)
 
 
