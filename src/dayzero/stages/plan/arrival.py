@@ -105,12 +105,12 @@ def arrived(server: Server, rate: Values) -> Arrived:
     rate = np.where(stable, rate, 0.0)
     tpot, step, queue = _settled(server, rate)
     sequences = rate * server.answers * tpot
-    held = rate * (server.prompt + server.answers * tpot) / np.maximum(server.room, 1.0)
-    stable = stable & (held < 1)
-    short = waiting_for_room(np.where(stable, held, 0.0), server.prompt + server.answers * tpot, server.room)
+    stable = stable & (rate * (server.prompt + server.answers * tpot) < server.room)
+    taken = np.where(stable, rate, 0.0) / np.maximum(most, LEAST)
+    short = waiting_for_room(taken, server.room / np.maximum(most, LEAST), server.room)
     least = server.prompt + np.maximum(np.maximum(server.passes, 1.0) * step, server.first)
     mean = least + step / 2 + queue.wait + short
-    first = [least + share * step + _tail(queue.wait, queue.met, share) + _tail(short, held, share)
+    first = [least + share * step + _tail(queue.wait, queue.met, share) + _tail(short, taken, share)
              for share in PERCENTILES]
     gaps = [server.step(1 + sequences) + queue.added(server, share) for share in PERCENTILES]
     unknown = np.where(stable, 0.0, np.nan)
@@ -204,7 +204,7 @@ def _left_behind(rate: Values, queue: _Queue) -> Values:
 
 
 def waiting_for_room(held: Values, seconds: Values, room: Values) -> Values:
-    """Mean wait for one of `room` places, of which a share `held` is taken and each for `seconds`: half of that of an
+    """Mean wait for one of `room` places, of which a share `held` is taken and each for `seconds` when all are: half of that of an
     M/M/c queue, as places are held for equal times (Sakasegawa's approximation)."""
     places = np.maximum(room, 1.0)
     free = np.maximum(1 - held, LEAST)

@@ -91,6 +91,19 @@ CASES = {
 }
 
 
+@pytest.mark.parametrize("load", [0.4, 0.7])
+def test_waiting_for_room(load: float) -> None:
+    """With room for few sequences most of the time to the first token is the wait for it: within 30 %."""
+    made = server(0.02, 0.0002, 0.1, 1.0, 199, room=12)
+    rate = load * capacity(made)
+    runs = [Engine(made, float(rate[0]), 3000, seed).run() for seed in (1, 2, 3)]
+    ttft = np.mean([(run.first - run.arrivals)[500:].mean() for run in runs])
+    got = arrived(made, rate)
+    assert got.ttft_s[0] == pytest.approx(ttft, rel=0.3)
+    roomy = arrived(replace(made, room=np.array([1e6])), rate)
+    assert (load > 0.5) == (got.ttft_s[0] > 1.3 * roomy.ttft_s[0])
+
+
 @pytest.mark.parametrize("load", [0.05, 0.4, 0.7])
 @pytest.mark.parametrize("case", CASES)
 def test_means_of_a_simulation(case: str, load: float) -> None:
