@@ -204,8 +204,8 @@ def _left_behind(rate: Values, queue: _Queue) -> Values:
 
 
 def waiting_for_room(held: Values, seconds: Values, room: Values) -> Values:
-    """Mean wait for one of `room` places, of which a share `held` is taken and each for `seconds` when all are: half of that of an
-    M/M/c queue, as places are held for equal times (Sakasegawa's approximation)."""
+    """Mean wait for one of `room` places, of which a share `held` is taken and each for `seconds` when all are: half of
+    that of an M/M/c queue, as places are held for equal times (Sakasegawa's approximation)."""
     places = np.maximum(room, 1.0)
     free = np.maximum(1 - held, LEAST)
     wait: Values = seconds / (2 * places) * held ** (np.sqrt(2 * (places + 1)) - 1) / free
