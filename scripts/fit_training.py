@@ -35,8 +35,7 @@ PRIORS = {"materialised": {"exposed": 1.0, "launch": 2e-5, "message": 2e-5}}
 """Of the oldest generation, whose points are from stacks that start each kernel from the host and hide nothing."""
 WIDTH = 0.5
 """Standard deviation of the logarithm of a value around its prior, in units of a point's error of 0.1."""
-KIN = {"hopper": ("sm_90", "sm_100", "sm_103"), "blackwell": ("sm_100", "sm_103"),
-       "blackwell-ultra": ("sm_100", "sm_103")}
+KIN = dict.fromkeys(("hopper", "blackwell", "blackwell-ultra"), ("sm_90", "sm_100", "sm_103"))
 """What is fitted together first, by generation: too few models were measured on one alone."""
 FOLDS = 8
 """Groups that models are left out in where there are more of them than that."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dayzero.arrays import Value, choose, largest, smallest
-from dayzero.schema import Attention, Cluster, FeedForward, ModelSpec
+from dayzero.schema import Attention, Cluster, FeedForward, Layout, ModelSpec, Target
 
 from .dealing import Chunks
 from .kinds import Kinds
@@ -151,6 +151,14 @@ def _sizes(setup: Setup | Ways, here: Held) -> dict[str, Value]:
         "gradients": trained * setup.gradient_bytes * own(here, setup, 2),
         "optimiser": trained * setup.optimiser_bytes * own(here, setup, 1),
     }
+
+
+def least_bytes(model: ModelSpec, target: Target) -> float:
+    """What a device needs at least, with everything shared by all devices: weights, gradients and the optimiser's
+    states."""
+    kinds, alone = Kinds(model), Setup(layout=Layout(), sequence=1, micro_batch=1, global_batch=1)
+    count = holdings(model, alone, kinds).total @ kinds.each(((0, len(model.layers)),), 1)[0]
+    return float(count) * (ITEM + alone.gradient_bytes + alone.optimiser_bytes) / target.cluster.world_size
 
 
 def host_bytes(setup: Setup | Ways, here: Held) -> Value:

@@ -20,6 +20,7 @@ from dayzero.stages.plan.smallest import Found, smallest
 from .evaluate import Evaluated, Evaluator
 from .explain import explained, training_notes
 from .load import BITS
+from .memory import least_bytes
 from .room import roomy
 from .setup import Ways
 from .space import legal, moved, ways
@@ -107,6 +108,8 @@ def refused(rejected: Sequence[Rejected]) -> list[Layout]:
 
 def best_of(model: ModelSpec, target: Target) -> Found | None:
     """The fastest layout that fits on a target; None: none does, or the batch cannot be shared."""
+    if target.cluster.device.host_bandwidth is None and least_bytes(model, target) > target.cluster.usable_bytes:
+        return None
     good, _ = legal(model, target)
     search = Search(model, target, good)
     order = search.order()

@@ -7,7 +7,7 @@ from tests.support.plan_models import dense, sparse, target
 
 from dayzero.placement.decoder import plain_decoder
 from dayzero.schema import Layout
-from dayzero.stages.plan.training.memory import CAUSES, in_flight, layer_bytes, peak_bytes
+from dayzero.stages.plan.training.memory import CAUSES, in_flight, layer_bytes, least_bytes, peak_bytes
 from dayzero.stages.plan.training.setup import NONE, PRODUCTS, RECOMPUTE, Setup
 
 CLUSTER = target(8, 8).cluster
@@ -73,6 +73,13 @@ def test_what_lies_in_the_host_needs_a_few_layers_on_the_device():
         (away,) = peak_bytes(dense(), setup(offload=offload), CLUSTER)
         for cause in ("weights", "gradients", "optimiser"):
             assert away[cause] == pytest.approx(here[cause] * (2 / 30 if cause in moved else 1), rel=1e-6)
+
+
+def test_what_a_device_needs_at_least():
+    # 2 + 4 + 12 bytes a parameter, shared by 64
+    assert least_bytes(dense(), target(8, 8)) == pytest.approx(18 * 134_515_008 / 64)
+    (causes,) = peak_bytes(dense(), setup(Layout(dp=64), zero=3), CLUSTER)
+    assert causes["weights"] + causes["gradients"] + causes["optimiser"] == pytest.approx(18 * 134_515_008 / 64, abs=3)
 
 
 def test_half_of_the_products_are_kept():
