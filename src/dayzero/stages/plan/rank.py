@@ -38,7 +38,9 @@ def ranked(found: Columns, limits: Limits) -> Value:
     group = np.where(~np.asarray(found.fits, dtype=bool), 2, np.where(over <= 1, 0, 1))
     first = np.choose(group, [-digits(found.tokens_per_s), digits(over), found.need_bytes])
     second = np.where(group == 2, 0.0, digits(found.ttft_s))
-    special = (found.layouts.cp > 1) * 1 + (found.layouts.attention_tp > 0)
+    some = found.layouts
+    partly = (some.ep > 1) & (some.ep < some.tp * some.dp)
+    special = (some.cp > 1) * 1 + (some.attention_tp > 0) + partly
     return np.lexsort((found.need_bytes, special, second, first, group))
 
 

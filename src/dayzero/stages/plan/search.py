@@ -86,8 +86,8 @@ class Search:
 
     def candidates(self, found: Evaluated, order: Value, top: int, explain: tuple[Layout, ...], keeps: Value,
                    moved: dict[int, Moved]) -> tuple[Candidate, ...]:
-        """The first of them in full, and those that are asked for. Of layouts that differ only in how attention is
-        shared within tp the first one counts: it stands for the others."""
+        """The first of them in full, and those that are asked for. Of layouts that differ only in how attention or
+        experts are shared within tp the first one counts: it stands for the others."""
         places = {int(row): place for place, row in enumerate(order, 1)}
         also = (position(found.layouts, layout) for layout in (*self.target.layouts, *explain))
         rows = dict.fromkeys([*map(int, first_of_each(found.layouts, order)[:top]),
@@ -141,8 +141,10 @@ def within_budget(model: ModelSpec, target: Target) -> Layouts:
 
 
 def first_of_each(some: Layouts, order: Value) -> Value:
-    """Of rows in an order those that are the first with their tp, pp, ep and dp, in that order."""
-    degrees = np.column_stack([some.tp, some.pp, some.ep, some.dp])[order]
+    """Of rows in an order those that are the first with their tp, pp and dp and with experts that are cut like all
+    else, dealt out within tp, or dealt out to so many groups beyond it; in that order."""
+    experts = np.where((some.ep > 1) & (some.ep <= some.tp), 0, some.ep)
+    degrees = np.column_stack([some.tp, some.pp, some.dp, experts])[order]
     return order[np.sort(np.unique(degrees, axis=0, return_index=True)[1])]
 
 

@@ -49,7 +49,10 @@ def test_candidates_are_ranked_and_explained():
     keys = [(-rate, float(f"{one.ttft_s.value:.3g}")) for rate, one in zip(rates, found.candidates, strict=True)]
     assert keys == sorted(keys)
     assert found.best is found.candidates[0]
-    assert found.best.explanation.startswith(f"First of {sum(one.fits for one in found.candidates)} that fit")
+    legal = found.evaluated - len({one.layout for one in found.rejected})
+    assert found.best.explanation.startswith(f"First of {legal} that fit")
+    kinds = [(one.layout.tp, one.layout.pp, one.layout.dp, one.layout.ep) for one in found.candidates]
+    assert all(sum(kind[:3] == other[:3] and 1 < other[3] <= other[0] for other in kinds) <= 1 for kind in kinds)
     for one in found.candidates:
         assert one.tpot_s.low <= one.tpot_s.value <= one.tpot_s.high
         assert one.ttft_s.low <= one.ttft_s.value <= one.ttft_s.high
