@@ -13,6 +13,9 @@ from dayzero.units import format_bytes, format_seconds
 from .limits import missed, verdict
 from .reasons import compared, lacks
 
+NOTABLE = 0.03
+"""Share by which workers apart have to be ahead to be spoken of."""
+
 
 class Counts(NamedTuple):
     """How many layouts there are."""
@@ -121,7 +124,21 @@ def summed_up(plan: Plan) -> Plan:
     runner_up = next((one for one in others if one.fits and one.comparison), None)
     if runner_up:
         said.append(f"Next is {runner_up.layout.text}: {runner_up.comparison}.")
-    return msgspec.structs.replace(plan, summary=(*said, *map(smallest, plan.smallest)))
+    return msgspec.structs.replace(plan, summary=(*said, *beside(plan), *map(smallest, plan.smallest)))
+
+
+def beside(plan: Plan) -> list[str]:
+    """That workers apart give more, or where requests arrive at a rate take less time, than the first layout does."""
+    if not plan.apart or not plan.best or plan.apart[0].within < plan.best.within:
+        return []
+    one, best = plan.apart[0], plan.best
+    more = one.tokens_per_s.value / best.tokens_per_s.value - 1
+    less = 1 - one.tpot_s.value / best.tpot_s.value
+    what = f"{more:.0%} more tokens/s" if more > NOTABLE else f"{less:.0%} less time a token" if (
+        best.arrivals and less > NOTABLE) else ""
+    return [f"Workers apart give {what}: {one.prefill_workers} of {one.prefill.text} that prefill and "
+            f"{one.decode_workers} of {one.decode.text} that decode, TPOT {format_seconds(one.tpot_s.value)}, TTFT "
+            f"{format_seconds(one.ttft_s.value)}."] if what else []
 
 
 def nothing(plan: Plan) -> str:

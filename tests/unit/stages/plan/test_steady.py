@@ -16,6 +16,7 @@ from dayzero.schema import Layout, Limits, ModelSpec, Plan, Target, from_json, t
 from dayzero.schema.target import EngineRequest
 from dayzero.stages.plan import plan
 from dayzero.stages.plan.evaluate import Evaluated, evaluate
+from dayzero.stages.plan.explain import summed_up
 
 SOME = Layouts.of([Layout(tp=1, dp=4), Layout(tp=2, dp=2), Layout(tp=4), Layout(pp=2, dp=2), Layout(pp=4),
                    Layout(tp=2, pp=2)])
@@ -197,3 +198,15 @@ def test_figures_are_finite_for_every_workload_that_is_accepted(
         *one.arrivals.ttft_percentiles.values(), *one.arrivals.gap_percentiles.values(), one.arrivals.capacity)]
     assert all(0 < figure < np.inf for figure in figures)
     assert made.candidates or made.rejected
+
+
+def test_workers_apart_that_are_ahead_are_spoken_of() -> None:
+    made = plan(sparse(), target(8, concurrency=256, input_tokens=4096))
+    first, best = made.apart[0], made.best
+    assert best is not None
+    ahead = msgspec.structs.replace(first, tokens_per_s=msgspec.structs.replace(
+        first.tokens_per_s, value=1.2 * best.tokens_per_s.value))
+    alike = msgspec.structs.replace(first, tokens_per_s=best.tokens_per_s)
+    said = [summed_up(msgspec.structs.replace(made, apart=(one,))).summary for one in (ahead, alike)]
+    assert any("Workers apart give 20% more tokens/s" in text for text in said[0])
+    assert not any("Workers apart" in text for text in said[1])
