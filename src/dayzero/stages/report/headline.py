@@ -45,7 +45,7 @@ def headline(results: Results) -> Headline:
     errors = _errors(results)
     if errors and tone != "bad":
         tone, text = "bad", f"{text} But preflight found {errors} error{'s' * (errors > 1)}."
-    if beyond := beyond_context(results):
+    for beyond in filter(None, (beyond_context(results), beyond_limits(results))):
         text = f"{text} But {beyond}."
     return Headline(tone=tone, text=text, answers=(
         _fits(results), _layout(results), _speed(results), _runs(results), _proven(results)))
@@ -75,6 +75,12 @@ def beyond_context(results: Results) -> str:
     if not limit or length <= limit:
         return ""
     return f"the workload's sequences of {length:,} tokens exceed the {limit:,} that the model's config allows"
+
+
+def beyond_limits(results: Results) -> str:
+    """That no layout that fits keeps to the limits of the target; empty when one does."""
+    best = results.plan.best if results.plan else None
+    return "no layout that fits keeps to the limits of the target" if best and not best.within else ""
 
 
 def why_not(results: Results, name: str) -> str:

@@ -83,6 +83,14 @@ def test_only_published_weights_are_proven_to_be_the_released_model() -> None:
         results, release=published)).text
 
 
+def test_limits_that_are_not_kept_are_said() -> None:
+    results = planned()
+    slow = tuple(msgspec.structs.replace(one, within=False) for one in results.plan.candidates)
+    limited = msgspec.structs.replace(results, plan=msgspec.structs.replace(results.plan, candidates=slow))
+    assert headline(limited).text.endswith("But no layout that fits keeps to the limits of the target.")
+    assert "limits" not in headline(results).text
+
+
 def test_sequences_beyond_the_context_are_said() -> None:
     results = planned()  # 4096 + 512 tokens
     short = msgspec.structs.replace(results.release.model, max_positions=4096)
