@@ -18,12 +18,12 @@ ALIKE = 0.005
 """Share below which two steps take the same time."""
 
 
-def explained(found: Sequence[Trained], legal: int, fitting: int, first: Trained | None) -> tuple[Trained, ...]:
-    """The ranked entries, each with its explanation and what it loses against the first. `legal`, `fitting`: layouts
-    that there are."""
-    return tuple(msgspec.structs.replace(one, explanation=_why(one, first, place, fitting, legal),
-                                         comparison=_against(one, first))
-                 for place, one in enumerate(found, 1) if first)
+def explained(found: Sequence[Trained], ranks: Sequence[int], legal: int, fitting: int) -> tuple[Trained, ...]:
+    """The entries, each with its explanation and what it loses against the first. `legal`, `fitting`: layouts that
+    there are."""
+    return tuple(msgspec.structs.replace(one, explanation=_why(one, found[0], rank, fitting, legal),
+                                         comparison=_against(one, found[0]))
+                 for one, rank in zip(found, ranks, strict=True))
 
 
 def _why(one: Trained, best: Trained, place: int, fitting: int, legal: int) -> str:

@@ -52,20 +52,22 @@ def plan_training(model: ModelSpec, target: Target, *, top: int = 20, explain: S
         raise too_small(target, good)
     rejected += unshared
     order = search.order()
-    chosen = [*order[:top], *(place for place in order[top:] if good[place] in explain)]
-    first = search.trained(order[0]) if len(order) else None
+    ranked = [(rank, place) for rank, place in enumerate(order, 1) if rank <= top or good[place] in explain]
+    chosen = [place for _, place in ranked]
     found = [search.trained(place) for place in chosen]
-    made = explained(found, len(order), search.fitting(), first)
+    first = found[0] if found else None
+    made = explained(found, [rank for rank, _ in ranked], len(order), search.fitting())
     fits = bool(made) and made[0].fits
-    return Plan(
-        candidates=(), training=made, rejected=tuple(rejected), evaluated=search.evaluated,
-        seconds=time.perf_counter() - started, workload=msgspec.json.decode(msgspec.json.encode(target.workload)),
+    plan = Plan(
+        candidates=(), training=made, rejected=tuple(rejected), evaluated=search.evaluated, seconds=0.0,
+        workload=msgspec.json.decode(msgspec.json.encode(target.workload)),
         notes=(*told, *training_notes(model, target, search.known), *search.unfilled(first)),
         families=families(rejected, [*good, *refused(rejected)]),
-        sensitivity=sensitivity(target, [one.layout for one in made[:CONTENDERS]], search.again(chosen[:CONTENDERS])
-                                ) if fits else (),
+        sensitivity=sensitivity(search.joined, [one.layout for one in made[:CONTENDERS]],
+                                search.again(chosen[:CONTENDERS])) if fits else (),
         smallest=smallest(target, lambda other: best_of(model, other)) if sizes or not fits else (),
     )  # fmt: skip
+    return msgspec.structs.replace(plan, seconds=time.perf_counter() - started)
 
 
 def checked(model: ModelSpec, target: Target) -> None:
@@ -125,6 +127,7 @@ class Search:
     def __init__(self, model: ModelSpec, target: Target, found: Sequence[Layout]) -> None:
         self.model, self.target, self.layouts = model, target, found
         self.cluster = networked(target.cluster)
+        self.joined = msgspec.structs.replace(target, cluster=self.cluster)
         self.known: Generation = generation(self.cluster.device.arch)
         self.evaluator = Evaluator(model, self.cluster, over(self.known.reached, self.cluster))
         every, place = ways(model, target, found)

@@ -91,6 +91,15 @@ def test_a_layout_of_the_target_is_taken_as_it_is():
     assert [one.layout for one in found.training] == [Layout(pp=2, dp=4, cp=2)]
 
 
+def test_layouts_that_are_asked_about_are_kept_with_their_rank():
+    full = plan(dense(), training())
+    last = [one.layout for one in full.training if one.fits][-1]
+    asked = plan(dense(), training(), top=1, explain=(msgspec.structs.replace(last, cp=1),))
+    rank = 1 + [one.layout for one in full.training].index(last)
+    assert rank > 2 and len(asked.training) == 2 and asked.training[1].layout == last
+    assert asked.training[1].explanation.startswith(f"Number {rank} of ")
+
+
 def test_an_assumed_network_is_told():
     stated = training(8, 2)
     found = plan(dense(), stated)
@@ -98,6 +107,8 @@ def test_an_assumed_network_is_told():
     silent = msgspec.structs.replace(stated, cluster=msgspec.structs.replace(stated.cluster, network=None))
     found = plan(dense(), silent)
     assert any("network between nodes is not stated: 400 Gb/s" in note for note in found.notes)
+    slower = next(one for one in found.sensitivity if one.resource == "link bandwidth" and one.factor == 0.8)
+    assert slower.after["step_s"] > slower.before["step_s"]
 
 
 @pytest.mark.parametrize(("most", "world"), [(40, 40), (20, 16), (4, 4)])
