@@ -23,6 +23,7 @@ import numpy as np
 from dayzero.resolve import resolve_target
 from dayzero.schema import ModelSpec, Target
 from dayzero.stages.plan.answers import rate_changes, trade_offs
+from dayzero.stages.plan.rank import ranked
 from dayzero.stages.plan.search import Search
 from dayzero.stages.plan.space import every, judge
 from dayzero.stages.read import read
@@ -66,11 +67,12 @@ def parts(model: ModelSpec, target: Target) -> None:
     judged = search.judged(target)
     legal = judged.layouts.take(judged.legal)
     found = search.evaluated(target, legal)
+    order = ranked(found, target.limits)
     for name, what in (
             ("all layouts, judged", lambda: search.judged(target)),
             ("figures", lambda: search.evaluated(target, legal)),
             ("trade-offs over loads", lambda: trade_offs(target, found, search.evaluated)),
-            ("other rates", lambda: rate_changes(target, found, search.evaluated)),
+            ("other rates", lambda: rate_changes(target, found, search.evaluated, order)),
             ("smallest cluster (where asked for)", search.smallest)):
         seconds, spread = timed(what)
         print(f"{name}: {seconds:.3f} s (spread {spread:.0%})")
