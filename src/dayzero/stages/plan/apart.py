@@ -60,7 +60,7 @@ def apart(model: ModelSpec, target: Target, speeds: Speeds, serve: Serve) -> tup
         answers=server.steps[:, kept] / target.workload.acceptance_length)
     asked = replace(_requests(model, target, world, link), queue=common.apart_queue, power=common.apart_power)
     made = pairs(prefillers, decoders, asked)
-    return tuple(_shown(made, int(row), chosen, target, speeds) for row in _best(made, target.limits))
+    return tuple(_shown(made, int(row), chosen, target, speeds) for row in _best(made, asked.tokens, target.limits))
 
 
 def workers(model: ModelSpec, target: Target, most: int) -> Layouts:
@@ -99,9 +99,9 @@ def _requests(model: ModelSpec, target: Target, world: int, link: Link) -> Reque
         bandwidth=link.bandwidth / link.shared_by, latency=link.latency)
 
 
-def _best(made: Pairs, limits: Limits) -> list[int]:
+def _best(made: Pairs, tokens: float, limits: Limits) -> list[int]:
     """Rows of the best, each pair of layouts once."""
-    order = ranked(made, limits.ttft_s or np.inf, limits.tpot_s or np.inf)
+    order = ranked(made, tokens, limits.ttft_s or np.inf, limits.tpot_s or np.inf)
     seen: dict[tuple[int, int], int] = {}
     for row in order:
         seen.setdefault((int(made.prefill[row]), int(made.decode[row])), int(row))

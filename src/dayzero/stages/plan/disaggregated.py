@@ -186,11 +186,11 @@ def _batch(decoder: Server, groups: Values, own: Values, most: Values, asked: Re
     return low
 
 
-def ranked(made: Pairs, ttft_s: float = np.inf, tpot_s: float = np.inf) -> Rows:
-    """Positions of the pairs, best first: those within both limits, then by requests a second, time between tokens and
-    to the first, each to three digits, then by devices."""
+def ranked(made: Pairs, tokens: float, ttft_s: float = np.inf, tpot_s: float = np.inf) -> Rows:
+    """Positions of the pairs, best first: those within both limits, then by requests a second, time of a request of
+    so many tokens after its first, and time to the first, each to three digits, then by devices."""
     beyond = (made.ttft_s > ttft_s) | (made.tpot_s > tpot_s)
     digits = [np.array([float(f"{value:.3g}") for value in column])
-              for column in (made.requests_per_s, made.tpot_s, made.ttft_s)]
+              for column in (made.requests_per_s, made.ttft_s + tokens * made.tpot_s, made.ttft_s)]
     order: Rows = np.lexsort((made.devices, digits[2], digits[1], -digits[0], beyond))
     return order
