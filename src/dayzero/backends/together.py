@@ -59,8 +59,9 @@ def _wait(processes: list[subprocess.Popen[bytes]], folder: Path, deadline: floa
         if dead or seconds > deadline:
             rank = _first(dead, processes) if dead else missing[0]
             how = f"ended {_how(processes[rank].returncode)}" if dead else f"still runs after {seconds:.0f} s"
+            log = (folder / f"{rank}.log").read_text(errors="replace")[-2000:]
             raise StageError(f"measuring this machine failed: process {rank} of {ranks} {how}",
-                             "its last lines are below; try fewer ranks", (folder / f"{rank}.log").read_text()[-2000:])
+                             "its last lines are below; try fewer ranks" if log.strip() else "try fewer ranks", log)
         progress.update(f"measuring this machine with {ranks} process{'es' if ranks > 1 else ''}", seconds)
         time.sleep(0.1)
 

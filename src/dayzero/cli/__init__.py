@@ -17,7 +17,7 @@ from .app import app
 __all__ = ["app", "main"]
 
 _INTERRUPTED, _NO_READER = 130, 141
-_GO_ON = "the finished stages are kept; the same command goes on from there"
+_GO_ON = "what was finished is kept; run the same command again"
 _SYSTEM = "look whether it is there, may be used and has space left; finished stages are kept"
 
 

@@ -45,7 +45,8 @@ def probe(
 
     from .topology_tables import compared_table, topologies_table, topology_table
 
-    _one_thing(listed, shown, ranks)
+    _one_thing(listed, shown, {"--ranks": ranks, "--out": out, "--domains": domains, "--disk": disk,
+                               "--backend": backend or None, "--network": network or None})
     if listed:
         found = (*measured(library), *published())
         show(lambda: found, lambda: topologies_table(found), as_json)
@@ -75,11 +76,13 @@ def _file(made: Topology, out: Path | None, library: Path) -> None:
     sys.stderr.write(f"filed: {place}\n")
 
 
-def _one_thing(listed: bool, shown: str | None, ranks: int | None) -> None:
+def _one_thing(listed: bool, shown: str | None, measuring: dict[str, object]) -> None:
+    """Raise UsageError for options that would count for nothing. `measuring`: those that are for measuring."""
     if listed and shown is not None:
         raise UsageError("--list and --show are two things", "give one of them")
-    if (listed or shown is not None) and ranks is not None:
-        raise UsageError("--ranks is for measuring, and nothing is measured", "leave --ranks out")
+    stated = [option for option, value in measuring.items() if value is not None]
+    if (listed or shown is not None) and stated:
+        raise UsageError(f"{stated[0]} is for measuring, and nothing is measured", f"leave {stated[0]} out")
 
 
 def _wish(backend: str, seconds: float, disk: Path | None, domains: str | None) -> Wish:

@@ -72,12 +72,16 @@ def read_topology(path: Path) -> Topology:
     """The topology of a file. Raises StoreError unless it is one, whole and as it was written."""
     again = "measure again with `dayzero probe`, or remove the file"
     try:
+        if path.exists() and not path.is_file():  # a pipe would never end
+            raise StoreError(f"{path} is no topology: it is not an ordinary file", again)
         with path.open("rb") as file:
             content = file.read(_LIMIT + 1)
         filed = from_json(content, Filed)
     except OSError as error:
         raise StoreError(f"cannot read the topology {path}: {error.strerror}", again) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TargetError) as error:
+    except TargetError as error:
+        raise StoreError(f"{path} is no topology: {error.message.removeprefix('no topology: ')}", again) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise StoreError(f"{path} is no topology: {error}", again) from None
     if digest(filed.topology) != filed.digest:
         raise StoreError(f"{path} was changed after it was measured: its digest is another", again)
@@ -85,8 +89,11 @@ def read_topology(path: Path) -> Topology:
 
 
 def measured(library: Path | None = None) -> tuple[Topology, ...]:
-    """All topologies of the library, the oldest first. Raises as `read_topology`."""
+    """All topologies of the library, the oldest first; none where dayzero's own folder is not there yet. Raises as
+    `read_topology`, and StoreError for a `library` that is no folder."""
     folder = library_folder(library)
+    if library and not folder.is_dir():
+        raise StoreError(f"there is no topology library in {library}", "give --library a folder that is there")
     found = [read_topology(path) for path in sorted(folder.glob(f"*{ENDING}"))] if folder.is_dir() else []
     return tuple(sorted(found, key=lambda one: (one.date, one.name)))
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from itertools import pairwise
+
 import msgspec
 
+from dayzero.errors import TargetError
+
 from .base import Noun
-from .hardware import Reached
+from .hardware import COLLECTIVES, Reached
 
 
 class Timing(Noun, frozen=True, kw_only=True):
@@ -31,7 +36,8 @@ class Timing(Noun, frozen=True, kw_only=True):
 
 
 class Level(Noun, frozen=True, kw_only=True):
-    """One level."""
+    """One level. Raises TargetError for one that joins nothing, of which nothing is known, or whose figures are no
+    figures."""
 
     name: str
     """What it is called: `node`, `network`, or as the user said."""
@@ -42,6 +48,18 @@ class Level(Noun, frozen=True, kw_only=True):
     message and of the bytes that one device sends."""
     timings: tuple[Timing, ...] = ()
     """What was timed; empty: published figures."""
+
+    def __post_init__(self) -> None:
+        if self.devices < 2 or not self.reached:
+            _refuse(f"level {self.name!r} joins nothing that is known")
+        for collective, reached in self.reached.items():
+            if collective not in COLLECTIVES:
+                _refuse(f"{collective!r} is no collective")
+            if reached.latency is not None and not 0 <= reached.latency < math.inf:
+                _refuse(f"{collective} of level {self.name!r} has a latency of {reached.latency:g} s")
+        for timing in self.timings:
+            if not 0 < len(timing.sizes) == len(timing.seconds) == len(timing.spread):
+                _refuse(f"{timing.collective} of level {self.name!r} has not one time for each size")
 
 
 class Figure(Noun, frozen=True, kw_only=True):
@@ -60,7 +78,7 @@ class Figure(Noun, frozen=True, kw_only=True):
 
 
 class Topology(Noun, frozen=True, kw_only=True):
-    """One measurement, or what a source published."""
+    """One measurement, or what a source published. Raises TargetError for what is none."""
 
     name: str
     """Name of its file: device, nodes x devices in a node, network, date."""
@@ -89,6 +107,22 @@ class Topology(Noun, frozen=True, kw_only=True):
     source: str = ""
     """Where published figures are from; empty: measured by `dayzero probe`."""
 
+    def __post_init__(self) -> None:
+        if self.nodes < 1 or self.devices_per_node < 1:
+            _refuse(f"{self.nodes} nodes of {self.devices_per_node} devices")
+        if any(below.devices >= level.devices or level.devices % below.devices
+               for below, level in pairwise(self.levels)):
+            _refuse("a level is no whole number of domains of the one below it")
+        if not self.source and not all(level.timings for level in self.levels):
+            _refuse("a level was neither timed nor published")
+        for figure in self.figures:
+            if not 0 < figure.value < math.inf:
+                _refuse(f"{figure.name} is {figure.value:g} {figure.unit}")
+
     def figure(self, name: str) -> float | None:
         """The value of a figure; None: not measured."""
         return next((figure.value for figure in self.figures if figure.name == name), None)
+
+
+def _refuse(what: str) -> None:
+    raise TargetError(f"no topology: {what}", "measure again with `dayzero probe`")

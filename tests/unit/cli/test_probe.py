@@ -47,6 +47,7 @@ def test_list_show_and_compare(probe: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("arguments", "message"), [
     (("--list", "--show", "x"), "two things"), (("--list", "--ranks", "2"), "nothing is measured"),
+    (("--show", "x", "--out", "y"), "--out is for measuring"), (("--list", "--library", "file"), "no topology library"),
     (("--show", "nope"), "no topology is named"), (("--disk", "/nope"), "no folder that files may be written in"),
     (("--out", "none/x.json"), "none is not a folder"), (("--domains", "8,x"), "no numbers of devices"),
     (("--domains", ""), "no numbers of devices"), (("--library", "file/below"), "cannot write the topology library"),
@@ -78,3 +79,14 @@ def test_under_a_launcher_ranks_are_its_own(probe: Any, monkeypatch: pytest.Monk
         monkeypatch.setenv(name, "1")
     code, _, err = probe("--ranks", "2", "--library", ".")
     assert code == 2 and "--ranks under torchrun" in err
+
+
+@pytest.mark.parametrize("wrong", [
+    {"RANK": "x"}, {"RANK": "2"}, {"RANK": "-1"}, {"WORLD_SIZE": "0"}, {"LOCAL_RANK": "y"}, {"MASTER_PORT": "99999"},
+    {"MASTER_PORT": "z"}])
+def test_no_environment_of_a_launcher(probe: Any, monkeypatch: pytest.MonkeyPatch, wrong: dict[str, str]) -> None:
+    pytest.importorskip("torch")
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "x", "MASTER_PORT": "1", **wrong}.items():
+        monkeypatch.setenv(name, value)
+    code, out, err = probe("--library", ".")
+    assert code == 2 and not out and "are no place among ranks" in err and len(err.splitlines()) == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import msgspec
@@ -26,7 +27,9 @@ def test_a_file_comes_back(tmp_path: Path) -> None:
     place = library.file_topology(made, tmp_path)
     assert place.name == f"{made.name}.topology.json" and library.read_topology(place) == made
     assert library.file_topology(made, tmp_path) == place and len(list(tmp_path.iterdir())) == 1
-    assert library.measured(tmp_path) == (made,) and library.measured(tmp_path / "none") == ()
+    assert library.measured(tmp_path) == (made,)
+    with pytest.raises(StoreError, match="there is no topology library in"):
+        library.measured(tmp_path / "none")
     lines = place.read_text().splitlines()
     assert len(lines) > 100 and max(map(len, lines)) < 120  # one figure a line, for a repository
 
@@ -39,6 +42,32 @@ def test_damage_is_told(tmp_path: Path, damage) -> None:
     with pytest.raises(StoreError) as caught:
         library.measured(tmp_path)
     assert str(place) in caught.value.message and "\n" not in caught.value.message and caught.value.hint
+
+
+@pytest.mark.parametrize(("change", "told"), [
+    (lambda one: {"levels": one["levels"][::-1]}, "no whole number of domains"),
+    (lambda one: {"levels": [{**one["levels"][0], "timings": []}]}, "neither timed nor published"),
+    (lambda one: {"levels": [{**one["levels"][0], "reached": {}}]}, "joins nothing"),
+    (lambda one: {"levels": [{**one["levels"][0], "reached": {"gossip": {"bandwidth": 1e9}}}]}, "no collective"),
+    (lambda one: {"levels": [{**one["levels"][0], "reached": {"all_reduce": {"bandwidth": 1e9, "latency": -1}}}]},
+     "latency of -1 s"),
+    (lambda one: {"levels": [{**one["levels"][0], "reached": {"all_reduce": {"bandwidth": 0}}}]}, "not a sensible"),
+    (lambda one: {"nodes": 0}, "0 nodes"), (lambda one: {"devices_per_node": -8}, "nodes of -8 devices"),
+    (lambda one: {"figures": [{**one["figures"][0], "value": 0}]}, "host_to_device.pinned is 0 B/s")])
+def test_figures_that_are_none_are_told(tmp_path: Path, change, told: str) -> None:
+    """Whoever wrote the file: a negative latency would make a plan's times negative."""
+    content = msgspec.to_builtins(measured())
+    filed = {"digest": "", "topology": content | change(content)}
+    (tmp_path / "x.topology.json").write_bytes(msgspec.json.encode(filed))
+    with pytest.raises(StoreError, match=told) as caught:
+        library.measured(tmp_path)
+    assert "\n" not in caught.value.message
+
+
+def test_a_pipe_in_the_library_is_told(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "x.topology.json")
+    with pytest.raises(StoreError, match="not an ordinary file"):
+        library.measured(tmp_path)
 
 
 def test_a_library_that_cannot_be_written(tmp_path: Path) -> None:
@@ -63,6 +92,7 @@ def test_names(tmp_path: Path) -> None:
 def test_the_folder_is_the_users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     assert library.library_folder() == tmp_path / "dayzero" / "topologies"
+    assert library.measured() == ()
     monkeypatch.setenv("XDG_DATA_HOME", "relative")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert library.library_folder() == tmp_path / ".local" / "share" / "dayzero" / "topologies"

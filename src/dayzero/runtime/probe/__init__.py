@@ -32,7 +32,7 @@ _JOINED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 def joined() -> bool:
     """Whether a launcher (torchrun) started this process as one of several ranks."""
-    return all(name in os.environ for name in _JOINED)
+    return all(os.environ.get(name) for name in _JOINED)
 
 
 def probe(wish: Wish, ranks: int | None, network: str = "", progress: Progress = SILENT) -> Topology:
@@ -59,11 +59,12 @@ def probe(wish: Wish, ranks: int | None, network: str = "", progress: Progress =
 
 
 def probe_joined(wish: Wish, network: str = "") -> Topology | None:
-    """The topology of all ranks that the launcher started; None on all ranks but the first. Raises as `probe`."""
+    """The topology of all ranks that the launcher started; None on all ranks but the first. Raises as `probe`, and
+    UsageError for an environment that is no launcher's."""
     _needs_torch()
     from .rank import measure_joined
 
-    rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    rank, ranks = _place()
     start = time.monotonic()
     try:
         found = measure_joined(wish, rank, ranks)
@@ -71,6 +72,17 @@ def probe_joined(wish: Wish, network: str = "") -> Topology | None:
         raise StageError(f"rank {rank} of {ranks} cannot go on measuring: {str(error).splitlines()[0]}",
                          "another rank may have ended: look at the first error of all ranks") from None
     return compose(found, network, time.monotonic() - start) if rank == 0 else None
+
+
+def _place() -> tuple[int, int]:
+    """(rank, ranks) as the launcher says. Raises UsageError when what it says is no place among ranks."""
+    said = {name: os.environ.get(name, "0") for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_PORT")}
+    numbers = [int(text) if text.isdecimal() else -1 for text in said.values()]
+    rank, ranks, local, port = numbers
+    if not (0 <= rank < ranks and local >= 0 and 0 < port < 65536):
+        raise UsageError(f"{', '.join(f'{name}={text}' for name, text in said.items())} are no place among ranks",
+                         "start the ranks with torchrun, or remove these variables from the environment")
+    return rank, ranks
 
 
 def _needs_torch() -> None:

@@ -16,6 +16,9 @@ from dayzero.schema.topology import Figure, Level, Timing, Topology
 from .fit import fitted
 from .found import Found
 
+_LONGEST = 32
+"""Letters of a device or network in the name of a file."""
+
 
 def compose(found: Sequence[Found], network: str, seconds: float) -> Topology:
     """The topology that ranks measured. `network`: what the user calls what joins the nodes."""
@@ -34,8 +37,8 @@ def compose(found: Sequence[Found], network: str, seconds: float) -> Topology:
 
 def named(topology: Topology) -> Topology:
     """With the name that its content gives it."""
-    parts = [topology.device, f"{topology.nodes}x{topology.devices_per_node}", _plain(topology.network), topology.date,
-             digest(msgspec.structs.replace(topology, name=""))[:8]]
+    parts = [topology.device[:_LONGEST], f"{topology.nodes}x{topology.devices_per_node}",
+             _plain(topology.network)[:_LONGEST], topology.date, digest(msgspec.structs.replace(topology, name=""))[:8]]
     return msgspec.structs.replace(topology, name="-".join(part for part in parts if part))
 
 

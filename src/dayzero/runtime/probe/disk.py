@@ -11,16 +11,13 @@ import tempfile
 import time
 from pathlib import Path
 
-from dayzero.errors import StoreError
-
 _BYTES = 1 << 27
 _CHUNK = 1 << 22
 ROUNDS = 3
 
 
 def disk_reads(folder: Path) -> tuple[dict[str, list[float]], dict[str, str]]:
-    """(bytes a second in every round for disk_read.cold, .warm and .direct, what cannot be measured -> why). Raises
-    StoreError when the folder cannot be written."""
+    """(bytes a second in every round for disk_read.cold, .warm and .direct, what cannot be measured -> why)."""
     found: dict[str, list[float]] = {"disk_read.cold": [], "disk_read.warm": [], "disk_read.direct": []}
     missing: dict[str, str] = {}
     try:
@@ -33,8 +30,8 @@ def disk_reads(folder: Path) -> tuple[dict[str, list[float]], dict[str, str]]:
                 found["disk_read.warm"].append(_read(file.fileno()))
             _direct(file.fileno(), found["disk_read.direct"], missing)
     except OSError as error:
-        raise StoreError(f"cannot measure the disk of {folder}: {error.strerror or error}",
-                         "give another folder with --disk") from None
+        why = error.strerror or error
+        return {}, {"disk_read": f"no {_BYTES >> 20} MiB can be written and read in {folder}: {why}"}
     if not found["disk_read.cold"]:
         missing["disk_read.cold"] = "this system drops no single file from its cache"
     return {name: values for name, values in found.items() if values}, missing

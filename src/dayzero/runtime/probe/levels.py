@@ -6,7 +6,7 @@ there if a pair across that edge is clearly slower than the pairs before it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -26,10 +26,10 @@ class Pair(NamedTuple):
 
 
 def edges(ranks: int, on_host: int) -> list[int]:
-    """Sizes that a domain may have, smallest first: 1, powers of two, the ranks of a host and multiples of those. Only
-    such of which the ranks are a whole number, `on_host` among them where it is one."""
+    """Sizes that a domain may have, smallest first: powers of two that divide the ranks of a host, and the ranks of a
+    host times powers of two. Each is a whole number of those before, and the ranks are one of all."""
     powers = [2**power for power in range(ranks.bit_length())]
-    sizes = {*powers, *(on_host * power for power in powers)}
+    sizes = {*(power for power in powers if on_host % power == 0), *(on_host * power for power in powers)}
     return sorted(size for size in sizes if size < ranks and ranks % size == 0)
 
 
@@ -68,6 +68,16 @@ def stated(sizes: tuple[int, ...], ranks: int) -> tuple[int, ...]:
             raise UsageError(f"domains of {size} ranks are no whole domains of {below}",
                              "write --domains from the innermost level, such as 8,64")
     return every
+
+
+def on_host(hosts: Sequence[str]) -> int:
+    """Ranks of one host. Raises UsageError unless all have as many and ranks are numbered host by host."""
+    count = hosts.count(hosts[0])
+    if len(hosts) % count or any(len(set(hosts[start:start + count])) > 1 for start in range(0, len(hosts), count)) or (
+            len(set(hosts)) * count != len(hosts)):
+        raise UsageError(f"the ranks are not numbered host by host, with as many on each: {len(hosts)} ranks on "
+                         f"{len(set(hosts))} hosts", "start as many ranks on every host, as torchrun does")
+    return count
 
 
 def groups(ranks: int, below: int, domain: int) -> list[list[int]]:

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from dayzero.backends.process import die_with_parent
+from dayzero.errors import DayzeroError
 
 
 def main(folder: Path, rank: int, ranks: int, threads: int) -> None:
@@ -20,8 +21,11 @@ def main(folder: Path, rank: int, ranks: int, threads: int) -> None:
 
     torch.set_num_threads(threads)
     wish = from_json((folder / "wish.json").read_bytes(), Wish)
-    found = measure(wish, rank, ranks, f"file://{folder}/rendezvous")
-    write_atomic(folder / f"{rank}.json", to_json(found))
+    try:
+        found = measure(wish, rank, ranks, f"file://{folder}/rendezvous")
+        write_atomic(folder / f"{rank}.json", to_json(found))
+    except (DayzeroError, OSError, RuntimeError) as error:  # the log is shown to the user
+        sys.exit(f"rank {rank} of {ranks}: {str(error).splitlines()[0]}")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from dayzero.backends import host
 from .disk import disk_reads
 from .figures import measure_figures
 from .found import Found, Wish
-from .levels import domains, stated
+from .levels import domains, on_host, stated
 from .links import measure_levels, measure_pairs
 from .world import World
 
@@ -24,7 +24,7 @@ _SHARES = {"levels": 0.6, "figures": 0.4}
 
 def measure(wish: Wish, rank: int, ranks: int, method: str) -> Found:
     """Everything that this rank takes part in; `method`: how the ranks meet. Raises UsageError for a backend that is
-    not there, StoreError where the disk cannot be written, RuntimeError when another rank is lost."""
+    not there and for hosts of unlike numbers of ranks, RuntimeError when another rank is lost."""
     world = World(wish, rank, ranks, method)
     try:
         return _measure(world, wish)
@@ -45,8 +45,8 @@ def _measure(world: World, wish: Wish) -> Found:
     rank, ranks = world.rank, world.ranks
     with torch.inference_mode():
         hosts = world.hosts()
-        on_host = hosts.count(hosts[rank])
-        found = stated(wish.domains, ranks) or domains(ranks, on_host, measure_pairs(world, on_host))
+        here = on_host(hosts)
+        found = stated(wish.domains, ranks) or domains(ranks, here, measure_pairs(world, here))
         calls, missing = measure_levels(world, found, wish.seconds * _SHARES["levels"]) if found else ([], {})
         figures, without = measure_figures(world, wish.seconds * _SHARES["figures"])
         reads, unread = disk_reads(Path(wish.disk or tempfile.gettempdir())) if hosts.index(hosts[rank]) == rank else (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -69,8 +70,9 @@ class World:
         return gathered
 
     def hosts(self) -> list[str]:
-        """The host of each rank."""
-        return self.told(socket.gethostname())
+        """The host of each rank; two of the same name are told apart by their start."""
+        started = Path("/proc/sys/kernel/random/boot_id")
+        return self.told(f"{socket.gethostname()} {started.read_text().strip() if started.exists() else ''}")
 
     def leave(self) -> None:
         """Take the group down."""

@@ -40,6 +40,7 @@ def test_levels_figures_and_names() -> None:
 def test_the_host_itself_and_unknown_devices() -> None:
     assert compose([found("a", "")], "", 1.0).device == "local"
     assert compose([found("a", "Some New Chip 9!")], "", 1.0).device == "some-new-chip-9"
+    assert len(compose([found("a", "chip " * 99), found("b")], "net" * 99, 1.0).name) < 120  # it is a file's name
 
 
 def test_content_decides_the_name() -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from dayzero.errors import StoreError
 from dayzero.runtime.probe import disk
 
 
@@ -33,6 +32,14 @@ def test_a_file_system_without_direct_reads(tmp_path: Path, monkeypatch: pytest.
     assert missing == {"disk_read.direct": "the file system refuses them: Invalid argument"} and len(found) == 2
 
 
-def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="cannot measure the disk"):
-        disk.disk_reads(tmp_path / "none")
+def test_a_disk_that_is_full_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was measured before is worth more than the disk's rate: it is listed as missing."""
+    assert disk.disk_reads(tmp_path / "none") == ({}, {"disk_read": (
+        f"no 128 MiB can be written and read in {tmp_path / 'none'}: No such file or directory")})
+
+    def full(*arguments: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+    found, missing = disk.disk_reads(tmp_path)
+    assert not found and "No space left on device" in missing["disk_read"] and not list(tmp_path.iterdir())

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dayzero.errors import UsageError
-from dayzero.runtime.probe.levels import Pair, domains, edges, groups, pairs, stated
+from dayzero.runtime.probe.levels import Pair, domains, edges, groups, on_host, pairs, stated
 
 
 def times(ranks: int, on_host: int, bounds: dict[int, Pair], noise: float = 1.0) -> dict[tuple[int, int], Pair]:
@@ -59,3 +59,22 @@ def test_stated_domains() -> None:
     for wrong in ((3,), (2, 3), (4, 2)):
         with pytest.raises(UsageError, match="no whole domains"):
             stated(wrong, 16)
+
+
+@given(st.integers(1, 12), st.integers(1, 12), st.data())
+def test_levels_are_whole_domains_of_those_below(hosts: int, on_one: int, data: st.DataObject) -> None:
+    """Whatever pairs take: so each rank has a group of equal size in every level."""
+    seconds = st.floats(1e-6, 1e-2)
+    measured = {pair: Pair(data.draw(seconds), data.draw(seconds)) for pair in pairs(hosts * on_one, on_one)}
+    below = 1
+    for domain in domains(hosts * on_one, on_one, measured):
+        assert domain % below == 0 and (domain % on_one == 0 or on_one % domain == 0)
+        assert {len(group) for group in groups(hosts * on_one, below, domain)} == {domain // below}
+        below = domain
+
+
+def test_hosts_have_equal_numbers_of_ranks_in_order() -> None:
+    assert (on_host(["a"]), on_host(["a", "a", "b", "b"]), on_host(["a", "b"])) == (1, 2, 1)
+    for hosts in (["a", "a", "b"], ["a", "b", "a", "b"], ["a", "b", "b", "b"], ["a", "a", "b", "c"]):
+        with pytest.raises(UsageError, match=r"not numbered host by host.*on [23] hosts"):
+            on_host(hosts)
