@@ -24,12 +24,12 @@ from dayzero.stages.plan.serving import served
 
 ROOT = Path(__file__).parent.parent
 LATER = {"apart": ("apart_request", "apart_queue", "apart_power", "apart_capacity"),
-         "unstated": ("unstated_tpot", "unstated_wide", "unstated_queue", "unstated_power")}
+         "unstated": ("unstated_tpot", "unstated_wide", "unstated_capacity", "unstated_queue", "unstated_power")}
 """Figures of points whose workers are apart, by what is known of them: fitted last, for much of how those were run is
 not stated."""
 TABLED = ("expert_rate", "expert_bytes", "expert_rows", "expert_call")
 """Figures that start from tables of operators."""
-WEIGHTS = (1.0, 0.5)
+WEIGHTS = (1.0, 0.4)
 """Of errors of the time between tokens, and of that to the first."""
 
 
@@ -43,7 +43,8 @@ class Figures:
         self.schemes = list(dict.fromkeys(one["scheme"] for one in start["kernels"]))
         pairs = len(self.names) * len(self.schemes)
         self.counts = {"generation": len(self.arches), "engine": len(self.names), "common": 1,
-                       "kernel": len(self.arches), "engine_scheme": pairs}
+                       "kernel": len(self.arches), "engine_scheme": pairs,
+                       "generation_engine": len(self.arches) * len(self.names)}
         self.keys = [(part, field, i) for part, count in self.counts.items() for field in start[part]
                      for i in range(count)]
         self.first = np.log([start[part][field][0] for part, field, _ in self.keys])
@@ -78,6 +79,8 @@ class Figures:
         made["expert_rate"] = made["expert_rate"] / slower
         made["expert_bytes"] = made["expert_bytes"] / slower
         made["expert_call"] = made["expert_call"] * slower
+        prefill = tables["generation_engine"]["prefill"].reshape(len(self.arches), len(self.names))
+        made["prefill"] = np.repeat(prefill[:, :, None], len(self.schemes), axis=2)
         made["linear"] = np.broadcast_to(tables["engine_scheme"]["linear"].reshape(shape), slower[None].shape
                                          ).repeat(len(self.arches), axis=0)
         return made
@@ -92,6 +95,7 @@ class Figures:
         generation |= {field: made[field][at[0], at[1], at[3]] for field in TABLED}
         linear = made["linear"][at[0], at[1], at[2]]
         generation |= {field: generation[field] / linear for field in ("linear_rate", "linear_bytes")}
+        engine["prefill_factor"] = engine["prefill_factor"] * made["prefill"][at[0], at[1], 0]
         common = SimpleNamespace(**{field: values[0] for field, values in tables["common"].items()}, **self.fixed)
         return np.stack(served(sample.load, SimpleNamespace(**generation), SimpleNamespace(**engine), common), axis=1)
 

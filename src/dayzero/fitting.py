@@ -19,10 +19,10 @@ from dayzero.score import Models, read_points
 from dayzero.score_serve import Case, Cases
 from dayzero.stages.plan.serving import Load
 
-NEAR = 0.2
+NEAR = 0.3
 """Relative error up to which residuals count by their square; beyond, ever less: a table has points that were run in
 another way than it says, and no figure of a class of operators explains them."""
-FAR = 2.5
+FAR = 4.0
 """Times the measurement above which a prediction counts no worse."""
 Array = np.ndarray[Any, Any]
 

@@ -156,15 +156,17 @@ def inside(device: Device) -> int:
 
 def possible(one: Stated, model: ModelSpec, joined: int = NODE) -> Layout:
     """The nearest layout that the model can take. Heads that tp does not divide, more than 32 ranks for them, and more
-    than 8 for a latent cache where `joined` devices have links of their own, mean that each device has attention of
-    its own and all of them share the experts."""
+    than 8 for a latent cache where `joined` devices have links of their own and experts are not said to be whole, mean
+    that each device has attention of its own and all of them share the experts."""
     tp, dp, ep = one.tp, one.dp, one.ep
     heads = max(attention.heads for attention in model.attentions.values())
-    if heads % tp or tp > 32 or (NODE < tp <= joined and latent(model)):
+    if heads % tp or tp > 32 or (ep == 1 and NODE < tp <= joined and latent(model)):
         tp, dp, ep = 1, tp * dp, tp * dp
     if not any(is_expert(family) for family in model.families):
         return Layout(tp=tp, dp=dp)
     if dp > 1:
+        if ep == 1 and tp * dp > NODE:
+            ep = tp * dp  # no expert is split over more than a node
         if ep == 1:
             return Layout(tp=tp * dp, attention_tp=tp)
         ep = ep if tp * dp % ep == 0 else tp * dp

@@ -53,7 +53,7 @@ WIDEST = 32
 """Devices that a worker is read to be grown to by its requests, where its number is not stated."""
 WIDE = 8
 """Replicas of attention above which a layout is wide."""
-ANSWER = 0.7
+ANSWER = 0.5
 """Share of its answer that a running sequence holds, where room is not reserved for all of it."""
 DEFAULT = Workload(kind="serve", input_tokens=1024, output_tokens=256, concurrency=1, max_batched_tokens=BATCHED)
 """Of rows that state no workload; docs/numbers.md, section Default workload."""
@@ -166,13 +166,13 @@ class Cases:
 
     def _imagined(self, model: ModelSpec, made: Plant, device: Device, requests: float) -> Plant:
         """The workers of a point that does not state how many there are. Where its devices cannot hold the weights, so
-        many more as can, and with many requests more still; with many requests for each, and beyond a node, each
-        device has attention of its own if the model's cache is latent."""
+        many more as can, and with many requests more still; with many requests for each, and beyond 8 that are joined,
+        each has attention of its own if the model's cache is latent. As many devices prefill as decode."""
         ranks, own = self._holding(model, made.decode, device), latent(model)
         if ranks > made.decode.world_size:
             while requests / ranks >= ALONE and ranks < WIDEST:
                 ranks *= 2
-        decode, spread = made.decode, own and (ranks > NODE or requests / ranks >= ALONE)
+        decode, spread = made.decode, own and (NODE < ranks <= inside(device) or requests / ranks >= ALONE)
         if spread:
             decode = Layout(tp=1, dp=ranks, ep=ranks)
         elif ranks > decode.world_size:
@@ -181,7 +181,8 @@ class Cases:
         prefill = made.prefill if prefilling == made.prefill.world_size else Layout(tp=prefilling)
         known = self.common
         workers = requests ** (known.unstated_wide_workers if spread else known.unstated_workers)
-        return replace(made, decode=decode, prefill=prefill, decoders=workers, prefillers=1, imagined=True)
+        prefillers = max(1.0, workers * decode.world_size / prefill.world_size)
+        return replace(made, decode=decode, prefill=prefill, decoders=workers, prefillers=prefillers, imagined=True)
 
     def _holding(self, model: ModelSpec, layout: Layout, device: Device) -> int:
         """Devices of the layout, or as many times two as hold the weights."""
@@ -198,7 +199,8 @@ class Cases:
         piped = msgspec.structs.replace(decode, pp=made.stages)
         weights, room = self._memory(model, piped, device, name, tokens, output, narrow)
         workers = made.decoders or 1
-        batch = min(requests / workers, max(1.0, room))
+        batch = requests / workers  # of workers that are not stated there are enough to hold the requests
+        batch = batch if made.imagined else min(batch, max(1.0, room))
         prefillers = made.prefillers or 1
         own = decode.dp * decode.tp // decode.attention_degree
         side = prefill.dp * prefill.tp // prefill.attention_degree

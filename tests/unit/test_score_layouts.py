@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from tests.support.plan_models import dense, sparse
 
 from dayzero.data import device
 from dayzero.errors import NotPossible
 from dayzero.schema import Layout
-from dayzero.score_layouts import notes, number_in, plant
+from dayzero.score_layouts import Stated, in_flight, inside, notes, number_in, plant, possible
 
 ROW = {"mode": "agg", "tp": "8.0", "ep": "1.0", "dp": "", "num_gpus": "8.0", "concurrency": "64.0", "notes": ""}
 
@@ -45,6 +46,28 @@ def test_workers_apart_are_in_the_notes() -> None:
     assert made.apart and (made.prefillers, made.decoders) == (2, 3)
     assert (made.prefill, made.decode) == (Layout(tp=4, ep=4), Layout(dp=8, ep=8))
     assert plant({**ROW, "mode": "disagg", "notes": "decode_tp_size=4"}, sparse(), device("b200")).decoders is None
+
+
+def test_a_latent_cache_is_not_copied_to_more_than_a_node() -> None:
+    """Where links join more than 8 devices, and experts are not said to be whole."""
+    model, joined = sparse(), device("gb200")
+    name = next(iter(model.attentions))
+    latent_ = msgspec.structs.replace(model, attentions={name: msgspec.structs.replace(
+        model.attentions[name], kind="latent", heads=32)}, layers=tuple(
+            msgspec.structs.replace(one, attention=name) for one in model.layers))
+    assert possible(Stated(tp=16, dp=1, ep=1, expert_tp=0), latent_, inside(joined)) == Layout(dp=16, ep=16)
+    assert possible(Stated(tp=16, dp=1, ep=16, expert_tp=0), latent_, inside(joined)) == Layout(tp=16, ep=16)
+    assert possible(Stated(tp=16, dp=1, ep=1, expert_tp=0), latent_) == Layout(tp=16)
+    # nor is an expert split over more than a node
+    assert possible(Stated(tp=1, dp=16, ep=1, expert_tp=16), latent_) == Layout(dp=16, ep=16)
+
+
+def test_requests_under_way_are_stated_or_batches() -> None:
+    text = "decode_batch_size=64 decode_num_workers=3 decode_attention_dp_size=2"
+    assert in_flight({**ROW, "notes": text}) == 64
+    assert in_flight({**ROW, "concurrency": "", "notes": text}) == 384
+    assert in_flight({**ROW, "concurrency": "", "notes": "batch_size=7"}) == 7
+    assert in_flight({**ROW, "concurrency": ""}) is None
 
 
 def test_cells() -> None:

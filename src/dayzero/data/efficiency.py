@@ -81,6 +81,8 @@ class Kernels(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Of the weights."""
     linear: float
     """Factor on the time of products with weights."""
+    prefill: float
+    """Factor on the time of a prefill pass; of all schemes alike."""
     expert_rate: float
     """As those of `Generation`."""
     expert_bytes: float
@@ -166,13 +168,15 @@ class Common(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """of wide ones requests^unstated_wide_workers."""
     unstated_wide: float
     """There, factor on the time between tokens of wide replicas."""
+    unstated_capacity: float
+    """As `apart_capacity`, where there are as many devices that prefill as that decode."""
     unstated_queue: float
     """As `apart_queue`, likewise."""
     unstated_power: float
     """As `apart_power`, likewise."""
 
 
-_MEASURED = ("linear", "expert_rate", "expert_bytes", "expert_rows", "expert_call")
+_MEASURED = ("linear", "prefill", "expert_rate", "expert_bytes", "expert_rows", "expert_call")
 """Figures of `Kernels`."""
 
 
@@ -243,11 +247,14 @@ class Efficiency(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         schemes, the engine, whether both were measured)."""
         (made, measured), (own, familiar) = self.generation(arch), self.engine(engine)
         linear, expert = (self.kernel(made.arch, own.names[0], scheme) for scheme in (products, experts))
+        prefill = linear or expert
+        if prefill:
+            own = msgspec.structs.replace(own, prefill_factor=own.prefill_factor * prefill.prefill)
         if linear:
             made = msgspec.structs.replace(made, linear_rate=made.linear_rate / linear.linear,
                                            linear_bytes=made.linear_bytes / linear.linear)
         if expert:
-            made = msgspec.structs.replace(made, **{field: getattr(expert, field) for field in _MEASURED[1:]})
+            made = msgspec.structs.replace(made, **{field: getattr(expert, field) for field in _MEASURED[2:]})
         return made, own, measured and familiar
 
     def interval(self, evidence: str) -> Interval:

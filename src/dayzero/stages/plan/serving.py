@@ -21,8 +21,6 @@ MILLI = 1e-3
 GROWING = ("linear_rate", "expert_rate", "cache_rate", "cache_bytes", "latent_rate", "latent_bytes", "state_rate",
            "state_bytes", "pointwise_rate", "pointwise_bytes", "rows", "sent")
 """Fields of `Terms` that grow with the sequences of a decode step."""
-ROUNDS = 4
-"""Steps towards how many sequences run."""
 LEAST = 1e-3
 """Share of the sequences that always run."""
 
@@ -121,15 +119,18 @@ def _between(load: Load, running: Value, taken: Value, each: Value, figures: tup
 def _taken_up(load: Load, running: Value, each: Value, figures: tuple[Figures, Figures, Figures]) -> Value:
     """The share of the sequences that could run which do. Where requests are let in more slowly than they would be
     answered, by workers that only prefill or by the process that hands tokens out, so many run as are let in while one
-    is answered; found by a few steps towards that."""
+    is answered, which takes a + b x share."""
     _, engine, common = figures
     let_in = np.where(load.apart > 0,
-                      np.where(load.unstated > 0, np.inf, common.apart_capacity * load.groups / each),
+                      np.where(load.unstated > 0, common.unstated_capacity, common.apart_capacity)
+                      * load.groups / each,
                       load.schedulers / (engine.stream * MICRO * load.output))
-    taken = np.ones_like(each * running)
-    for _ in range(ROUNDS):
-        answered = running * taken / (load.output * _between(load, running, taken, each, figures)[1])
-        if np.all(answered <= let_in) and np.all(taken == 1):
-            break
-        taken = np.clip(np.minimum(1.0, taken * let_in / answered), LEAST, 1.0) ** 0.7 * taken**0.3
-    return taken
+    whole = np.ones_like(each * running)
+    all_, half = (_between(load, running, share * whole, each, figures)[1] for share in (1.0, 0.5))
+    slow = running > let_in * load.output * all_
+    if not np.any(slow):
+        return whole
+    let_in = np.where(slow, let_in, 0.0)
+    slope = 2 * (all_ - half)
+    lacking = np.maximum(running - let_in * load.output * slope, LEAST * running)
+    return np.where(slow, np.clip(let_in * load.output * (all_ - slope) / lacking, LEAST, 1.0), 1.0)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from dayzero.arrays import Value, largest
+from dayzero.arrays import Value, choose, largest, smallest
 from dayzero.data.efficiency import Common
 from dayzero.ops import distinct_experts
 from dayzero.placement.many import Layouts
@@ -21,6 +21,8 @@ from .traffic import Sending, Sent, sends
 from .work import Step, Work, expert_rows, stage_work
 
 __all__ = ["CLASSES", "Terms", "Value", "arithmetic", "rows_of_expert", "terms"]
+ROUND = 6.6e-6
+"""Seconds of a second round among the ranks of a node, at the whole bandwidth of the link: docs/numbers.md."""
 CLASSES = ("linear", "expert", "cache", "latent", "state", "pointwise")
 """Of operators: each has two of the fields of `Terms`."""
 
@@ -84,7 +86,7 @@ class Terms:
 
     def send(self, sent: Sent) -> None:
         """Count what ranks send each other."""
-        self.sent = self.sent + sent.seconds.sending
+        self.sent = self.sent + (sent.seconds.sending if sent.collective in ("", "exchange") else summed(sent))
         self.latency = self.latency + sent.seconds.waiting + sent.seconds.reached
         if not sent.collective:
             return
@@ -100,6 +102,14 @@ class Terms:
         """Many passes as one, with arrays."""
         return cls(**{field.name: np.array([float(getattr(one, field.name)) for one in passes])
                       for field in fields(cls)})
+
+
+def summed(sent: Sent) -> Value:
+    """Seconds of what all-reduces inside a node send: as a ring, or each rank its whole part to every other, which is
+    ranks / 2 times as much and has no second round; the faster."""
+    ring, ranks = sent.seconds.sending, 2.0**sent.calls.doublings
+    inside = (sent.calls.called > 0) & (sent.calls.far == 0) & (ranks > 1)
+    return choose(inside, smallest(ring * ranks / 2, ring + sent.times * ROUND), ring)
 
 
 def terms(model: ModelSpec, layout: Layout | Layouts, target: Target, step: Step, common: Common,

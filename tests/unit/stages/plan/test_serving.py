@@ -11,10 +11,12 @@ from tests.support.plan_models import dense, sparse, target
 
 from dayzero.data.efficiency import efficiency
 from dayzero.schema import Layout
+from dayzero.stages.plan.collectives import Calls, Seconds
 from dayzero.stages.plan.serving import Load, fewer, served
 from dayzero.stages.plan.stage import stage
-from dayzero.stages.plan.terms import Terms, terms
+from dayzero.stages.plan.terms import Terms, summed, terms
 from dayzero.stages.plan.timing import pass_seconds, smooth_max
+from dayzero.stages.plan.traffic import Sent
 from dayzero.stages.plan.work import Step, stage_work
 
 COMMON = efficiency().common
@@ -107,3 +109,14 @@ def test_fewer_sequences_read_the_same_weights() -> None:
     half = fewer(whole, 0.5)
     assert half.linear_bytes == whole.linear_bytes and half.operators == whole.operators
     assert half.cache_bytes == pytest.approx(whole.cache_bytes / 2) and half.rows == whole.rows / 2
+
+
+def test_a_small_all_reduce_sends_all_to_all_ranks() -> None:
+    """A ring sends 2 (n - 1) / n of the buffer and has a second round; all to all sends n - 1 of it in one."""
+    def seconds(size: float, ranks: int, far: float = 0.0) -> float:
+        ring = 2 * (ranks - 1) / ranks * size
+        return float(summed(Sent(Seconds(0.0, 10 * ring, 0.0), 10, Calls(1.0, np.log2(ranks), far), "reduce")))
+
+    assert seconds(1e-7, 8) == pytest.approx(10 * 7e-7) and seconds(1e-7, 2) == pytest.approx(10 * 1e-7)
+    assert seconds(1.0, 8) == pytest.approx(10 * 1.75, rel=1e-4)
+    assert seconds(1e-7, 8, far=1.0) == pytest.approx(10 * 1.75e-7)
