@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import isqrt
 
 from dayzero.schema import Layout
 
 
 def divisors(number: int, most: int | None = None) -> list[int]:
     """Divisors up to `most`, rising."""
-    limit = number if most is None else min(number, most)
-    return [degree for degree in range(1, limit + 1) if number % degree == 0]
+    small = [degree for degree in range(1, isqrt(number) + 1) if number % degree == 0]
+    every = [*small, *(number // degree for degree in reversed(small) if degree * degree < number)]
+    return every if most is None else [degree for degree in every if degree <= most]
 
 
 def layouts(world_size: int, has_experts: bool) -> Iterator[Layout]:
