@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import gcd
 
 import numpy as np
 
@@ -70,9 +71,17 @@ def boundary(layout: Layout, cluster: Cluster, stage: int) -> Link:
     """The link between a stage and the next: the network where in any replica the stage ends a node, or where stages
     lie across the edges of nodes; else one inside a node."""
     node, tp = cluster.devices_per_node, layout.tp
-    stages = node // tp  # in a node; the replicas' stages follow one another, and after so many replicas repeat
-    crosses = node % tp > 0 or any((replica * layout.pp + stage + 1) % stages == 0
-                                   for replica in range(min(layout.dp, stages)))
-    if crosses and cluster.nodes > 1:
+    if cluster.nodes > 1 and (node % tp > 0 or _ends(layout.pp, layout.dp, node // tp, stage)):
         return cluster.link(cluster.world_size)
     return cluster.link(node if node % (2 * tp) else 2 * tp)
+
+
+def _ends(pp: int, dp: int, stages: int, stage: int) -> bool:
+    """Whether the stage is the last one of a node in any replica: the replicas' stages follow one another, and a node
+    has so many. Replica r is one where stages divides r pp + stage + 1, and the first such r is the residue of
+    -(stage + 1) / pp."""
+    common = gcd(pp, stages)
+    if (stage + 1) % common:
+        return False
+    rest = stages // common
+    return -(stage + 1) // common * pow(pp // common, -1, rest) % rest < dp

@@ -3,12 +3,14 @@
 import msgspec
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.support.plan_models import dense, device, sparse, target
 
 from dayzero.data.efficiency import efficiency
 from dayzero.placement.many import Layouts
 from dayzero.schema import Attention, Layout
-from dayzero.stages.plan.hops import hops
+from dayzero.stages.plan.hops import _ends, hops
 from dayzero.stages.plan.stage import rows, stage
 from dayzero.stages.plan.terms import Terms, terms
 from dayzero.stages.plan.timing import pass_seconds
@@ -148,3 +150,10 @@ def test_what_is_sent_is_part_of_a_pass():
     made = terms(DENSE, Layout(tp=3), on, decode_step(on, 10), common)
     assert made.reduces == 60 and made.reduce_steps == pytest.approx(60 * np.log2(3)) and made.far == 60
     assert made.sent > 60 * 4 / 3 * 11_520 / 2e10 and made.latency == pytest.approx(np.log2(3) * 2e-5)
+
+
+@given(st.integers(1, 16), st.integers(1, 40), st.integers(1, 24), st.data())
+def test_a_node_ends_behind_a_stage_of_any_replica(pp, dp, stages, data):
+    stage_ = data.draw(st.integers(0, pp - 1))
+    assert _ends(pp, dp, stages, stage_) == any((replica * pp + stage_ + 1) % stages == 0
+                                               for replica in range(min(dp, stages)))
