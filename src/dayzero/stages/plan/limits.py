@@ -28,7 +28,8 @@ def stated(limits: Limits) -> dict[Figure, float]:
 def excess(limits: Limits, figures: Figures) -> Column:
     """For each row the largest of figure / limit: at most 1 where it keeps to all. 0 without limits."""
     length = len(next(iter(figures.values())))
-    ratios = [np.asarray(figures[name], dtype=np.float64) / most for name, most in stated(limits).items()]
+    with np.errstate(over="ignore"):  # beyond all numbers: infinitely far over
+        ratios = [np.asarray(figures[name], dtype=np.float64) / most for name, most in stated(limits).items()]
     return np.max(ratios, axis=0) if ratios else np.zeros(length)
 
 

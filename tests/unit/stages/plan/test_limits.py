@@ -23,6 +23,10 @@ def test_excess_is_the_worst_ratio():
     assert stated(limits) == {"ttft_s": 2.0, "tpot_s": 0.012}
 
 
+def test_a_limit_that_is_next_to_nothing():
+    assert not within(Limits(ttft_s=1e-308), FIGURES).any() and np.isinf(excess(Limits(ttft_s=5e-324), FIGURES)).all()
+
+
 def test_a_budget_of_cards():
     assert within(Limits(devices=2), FIGURES).tolist() == [True, True, False]
 
