@@ -2,8 +2,9 @@
 that the workload puts on each of them, for `serving`.
 
 Stages of a pipeline work on different micro-batches and prompts at the same time: with as many sequences as stages a
-step takes max(all stages, micro-batches * slowest stage), a prompt of C chunks all stages and C - 1 times the slowest,
-and prompts follow one another at the pace of the slowest. Groups of ranks with attention of their own prefill side by
+step takes max(all stages, micro-batches * slowest stage), or all sequences pass one stage after another, if that is
+faster; a prompt of C chunks (the last one may be a part) takes all stages and C - 1 times the slowest, and prompts
+follow one another at the pace of the slowest. Groups of ranks with attention of their own prefill side by
 side: a pass has prompts of all of them.
 """
 
@@ -16,6 +17,7 @@ import msgspec
 import numpy as np
 
 from dayzero.arrays import Value
+from dayzero.data.efficiency import EngineFigures
 from dayzero.placement.many import Layouts
 from dayzero.placement.memory import sequences_per_replica
 from dayzero.placement.precision import weights_at_most_8_bits
@@ -56,6 +58,13 @@ def scaled(one: Terms, factor: Value) -> Terms:
     """So many passes."""
     return replace(one, **{field.name: getattr(one, field.name) * factor for field in fields(one)
                            if field.name not in _NOT_ADDED})
+
+
+def moved_seconds(one: Terms, engine: EngineFigures, narrow: float) -> Value:
+    """Seconds that a pass takes at least: what it has to move at the stated bandwidth, of caches in at most 8 bits
+    where the engine keeps them so. Experts are left out, for uneven routing visits fewer, and what kernels fuse."""
+    cached = min(1.0, engine.cache_item) if narrow else 1.0
+    return one.linear_bytes + one.state_bytes + cached * (one.cache_bytes + one.latent_bytes)
 
 
 @dataclass(frozen=True)
@@ -141,20 +150,31 @@ class Batching:
             drafting = self.target.workload.draft_tokens * self.draft.passing(proposed).seconds
         return made.taking(np.maximum(made.seconds + drafting, parts * (made.slowest + drafting)))
 
-    def load(self, room: Value) -> Load:
-        """What the workload puts on them. `room`: sequences of full length that fit, over all replicas."""
+    def decodes(self, room: Value) -> tuple[Terms, Terms]:
+        """(a decode step, one with one stage at work at a time): with micro-batches in flight where that is faster."""
+        single = self.answering(*self.decoding(room, in_flight=False))
+        if not np.any(self.layouts.pp > 1):
+            return single, single
+        busy, step = self.answering(*self.decoding(room)), decode_step(self.target, 1)
+        faster = self._seconds(busy, step) < self._seconds(single, step)
+        return replace(single, **{field.name: np.where(faster, getattr(busy, field.name), getattr(single, field.name))
+                                  for field in fields(single)}), single
+
+    def load(self, room: Value, decode: Terms | None = None) -> Load:
+        """What the workload puts on them. `room`: sequences of full length that fit, over all replicas; `decode`: the
+        first of `decodes`, where it is known."""
         layouts, workload = self.layouts, self.target.workload
         requests = 1.0 * workload.concurrency
         held = np.clip(room, 1, requests)
         step = prefill_step(self.target)
-        alone = self.passing(step)
+        alone, chunks = self.passing(step), max(1.0, workload.computed_tokens / workload.max_batched_tokens)
         prompts = np.clip(workload.max_batched_tokens // workload.computed_tokens, 1,
                           np.maximum(sequences_per_replica(workload, layouts), 1))
         inner, spread = layouts.tp // layouts.attention_degree, np.maximum(layouts.ep // layouts.tp, 1)
         full = self.passing(prefill_step(self.target, prompts * inner))
         return Load(
-            decode=self.answering(*self.decoding(room)),
-            alone=alone.taking((alone.seconds + (step.passes - 1) * alone.slowest) / step.passes),
+            decode=self.decodes(room)[0] if decode is None else decode,
+            alone=alone.taking((alone.seconds + (chunks - 1) * alone.slowest) / chunks),
             together=full.taking(full.slowest), prompts=prompts, requests=requests, held=held,
             groups=layouts.dp * inner,
             output=workload.output_tokens / workload.acceptance_length,

@@ -23,7 +23,7 @@ from dayzero.placement.memory import device_bytes, sequences_per_replica
 from dayzero.schema import ModelSpec, OpGraph, Target, Workload
 
 from .arrival import Server
-from .batching import Batching
+from .batching import Batching, moved_seconds
 from .hops import Hops, hops
 from .load import arriving, columns, of_rates, of_shares
 from .roofline import Cost, Roofline, chosen
@@ -159,19 +159,21 @@ def _room(model: ModelSpec, target: Target, held: Rows, causes: dict[str, Value]
 
 def _batched(made: Batching, shares: Shares, room: Value) -> Times:
     """(time to the first token, between tokens, tokens a second), each fastest, expected and slowest. The interval is
-    what measured cases lay in; no pipeline was among them, so its slow end has one stage at work at a time."""
+    what measured cases lay in, but for what memory cannot do; no pipeline was among them, so its slow end has one stage
+    at work at a time."""
     figures, workload = (shares.generation, shares.engine, shares.common), made.target.workload
-    load = made.load(room)
+    decode, single = made.decodes(room)
+    load = made.load(room, decode)
     tpot, ttft = served(load, *figures)
-    one_stage = made.answering(*made.decoding(room, in_flight=False)) if np.any(made.layouts.pp > 1) else load.decode
-    slow = served(replace(load, decode=one_stage), *figures)[0]
+    slow = tpot if single is decode else served(replace(load, decode=single), *figures)[0]
     tpot, slow = tpot / workload.acceptance_length, slow / workload.acceptance_length
     each = pass_seconds(load.together, *figures, prefill=True, narrow=load.narrow) / load.prompts
     # no more requests are taken up than groups can prefill: of so many under way each takes at least so long
     ttft = np.maximum(ttft, load.requests * each / load.groups - (workload.output_tokens - 1) * tpot)
     between = shares.between
     first = np.array([between.ttft[0] * ttft, ttft, between.ttft[1] * ttft])
-    token = np.array([between.tpot[0] * tpot, tpot, between.tpot[1] * np.maximum(tpot, slow)])
+    least = np.minimum(tpot, moved_seconds(decode, shares.engine, load.narrow) / workload.acceptance_length)
+    token = np.array([np.maximum(between.tpot[0] * tpot, least), tpot, between.tpot[1] * np.maximum(tpot, slow)])
     return first, token, workload.concurrency * workload.output_tokens / (
         first + (workload.output_tokens - 1) * token)
 

@@ -1,5 +1,7 @@
 """Figures of many layouts at once are those that each layout has alone, by the functions that take one layout."""
 
+from itertools import pairwise
+
 import msgspec
 import numpy as np
 import pytest
@@ -195,3 +197,22 @@ def test_no_more_prompts_are_answered_than_there_is_time_for(models, layout):
     times = [evaluate(models["llama-3.1-8b"], target(8, concurrency=count, input_tokens=4096, output_tokens=1),
                       Layouts.of([layout])).ttft_s[0] for count in (1024, 2048)]
     assert times[1] == pytest.approx(2 * times[0], rel=0.01)
+
+
+def test_nothing_gets_faster_with_more_to_do(models):
+    """Prompts beyond one chunk, and sequences beyond the stages of a pipeline."""
+    model, deep = models["llama-3.1-8b"], Layouts.of([Layout(pp=16), Layout(tp=2, pp=8), Layout(tp=16)])
+    lengths = [evaluate(model, target(8, 2, concurrency=1, input_tokens=tokens), deep)
+               for tokens in (8191, 8192, 8193, 9000, 12_000, 16_384, 16_385)]
+    counts = [evaluate(model, target(8, 2, concurrency=count), deep) for count in range(4, 40)]
+    for before, after in pairwise(lengths):
+        assert (after.ttft_s >= before.ttft_s * (1 - 1e-9)).all()
+    for before, after in pairwise(counts):
+        assert (after.tpot_s >= before.tpot_s * (1 - 1e-9)).all()
+
+
+def test_no_interval_reaches_below_what_memory_can_do(models):
+    """16 GB of weights over 8 devices at 1 TB/s."""
+    found = evaluate(models["llama-3.1-8b"], target(8, concurrency=1), Layouts.of([Layout(pp=8), Layout(tp=8)]))
+    assert found.tpot_between[0, 0] > 15e9 / 1e12 and found.tpot_between[0, 1] > 15e9 / 8e12
+    assert (found.tpot_between[0] <= found.tpot_s).all() and (found.tpot_s <= found.tpot_between[1]).all()
