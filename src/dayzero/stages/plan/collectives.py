@@ -137,8 +137,10 @@ def _stated(cluster: Cluster) -> list[tuple[Link | None, int, tuple[str, str] | 
     node, world = cluster.devices_per_node, cluster.world_size
     nowhere = (f"device {cluster.device.name} has no link that joins {node} devices",
                "add links to the device, with their sources")
-    unstated = ("the network between the nodes is not described",
-                "add network = {bandwidth = ..., latency = ...} to [cluster]")
+    unstated = ((f"no level of the network joins all {world} devices",
+                 "leave `devices` out of the last [[cluster.network]], or add a level above it") if cluster.network else
+                ("the network between the nodes is not described",
+                 "add network = {bandwidth = ..., latency = ...} to [cluster]"))
     found: list[tuple[Link | None, int, tuple[str, str] | None]] = []
     reach = 1
     between = (cluster.network, *cluster.beyond) if cluster.network else ()
@@ -195,13 +197,14 @@ def all_to_all(over: Fabric, group: Group, size: Value) -> Seconds:
 
 def dispatch(over: Fabric, group: Group, size: Value, visits: Value, imbalance: float = 1.0) -> Seconds:
     """Rows, `size` bytes of each rank, each to `visits` ranks chosen evenly, with `imbalance` times as many to the
-    fullest; back (combine) it is the same. A row goes once to each domain with a rank that it visits, and there on."""
+    fullest, which never gets more than all; back (combine) it is the same. A row goes once to each domain with a rank
+    that it visits, and there on."""
     together, ranks = over.members(group), group.size
     parts = []
     for before, after in pairwise(together):
         groups = ranks / before
         visited = groups * (1 - (1 - 1 / groups) ** visits)
-        parts.append(size * imbalance * visited * (1 - before / after))
+        parts.append(size * np.minimum(imbalance, ranks) * visited * (1 - before / after))
     return _sum(over, together, parts)
 
 

@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from dayzero.arrays import Value, choose, largest
+from dayzero.arrays import Value, largest, smallest
 from dayzero.ops import OPERATORS, distinct_experts
 from dayzero.placement.many import Layouts
 from dayzero.placement.memory import attention_sequences, value_bytes
@@ -114,7 +114,7 @@ def _family_work(family: WeightFamily, model: ModelSpec, layout: Layout | Layout
     if block is not None:
         together = expert_rows(layout, rows)
         visited = distinct_experts(block.choices, block.top_k, together) / block.choices
-        fullest = choose(layout.ep > 1, step.imbalance, 1.0)
+        fullest = smallest(step.imbalance, layout.ep)  # no rank has more than all tokens
         return (2 * parameters * together * block.top_k / block.choices * step.passes * fullest,
                 stored * visited * step.passes)
     if kind == "head":

@@ -179,3 +179,15 @@ def test_levels_that_are_alike_are_no_levels(ranks: int, size: float, domain: in
         assert leveled <= even * (1 + 1e-9)
     assert float(c.all_to_all(c.fabric(levels, "all_to_all"), c.Group(ranks), size).total) == pytest.approx(
         float(c.all_to_all(c.fabric(flat, "all_to_all"), c.Group(ranks), size).total))
+
+
+def test_no_rank_gets_more_than_all_tokens() -> None:
+    one, some, most, more = (c.dispatch(over("all_to_all"), c.Group(8), MB, 8, imbalance=value).total
+                             for value in (1.0, 4.0, 8.0, 1e6))
+    assert one < some < most == more
+
+
+def test_a_network_that_does_not_join_all_is_told_as_such() -> None:
+    short = over(network=link(50e9, 16, 1e-5))
+    with pytest.raises(TargetError, match="no level of the network joins all 32 devices"):
+        c.all_reduce(short, c.Group(32), MB)
