@@ -118,6 +118,8 @@ class EngineFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """What each token takes of the one process that takes requests in and hands tokens out, for each scheduler."""
     share: float
     """Of the prefill of others what a sequence waits for between its tokens."""
+    mixed: float
+    """Of what a prefill pass takes however many prompts it has, what a decode step with a prompt takes more."""
     request: float
     """Milliseconds that a request takes beside its passes."""
     queue: float
@@ -277,7 +279,7 @@ FACTORS: dict[str, dict[str, int]] = {
     "calls": {"operator_call": 1},
     "steps": {"step": 1, "sequence": 1},
     "prefill": {"prefill_factor": 1},
-    "prefill of others": {"share": 1},
+    "prefill of others": {"share": 1, "mixed": 1},
     "waiting": {"queue": 1, "loaded": 1, "burst": 1, "apart_queue": 1, "unstated_queue": 1},
     "requests": {"request": 1, "apart_request": 1},
 }

@@ -1,6 +1,6 @@
 """Times that a client sees of an engine under a constant number of requests: continuous batching, one after another.
 
-    time between tokens = decode step + share x prefills of others in the time of an output / its tokens
+    time between tokens = decode step + share x prefills of others in the time of an output / its tokens + mixed steps
     time to the first   = request + own prefill + a running step + prefills waited for + waiting for room in the cache
 
 Workers that only prefill or only decode do not wait for each other. Where requests are let in slowly fewer are decoded
@@ -91,8 +91,9 @@ def served(load: Load, generation: Figures, engine: Figures, common: Figures) ->
     own = pass_seconds(load.alone, *figures, prefill=True, narrow=load.narrow)
     each = pass_seconds(load.together, *figures, prefill=True, narrow=load.narrow) / load.prompts
     running = np.minimum(load.held, load.requests)
-    taken = _taken_up(load, running, each, figures)
-    step, tpot = _between(load, running, taken, each, figures)
+    prompt = each, _fixed(load, own, each)
+    taken = _taken_up(load, running, prompt, figures)
+    step, tpot = _between(load, running, taken, prompt, figures)
     beside = running * taken / load.groups
     waited = np.maximum(beside - 1, 0.0)
     prefilling = beside * each / (beside * each + load.output * step)
@@ -108,25 +109,34 @@ def served(load: Load, generation: Figures, engine: Figures, common: Figures) ->
     return tpot * faster, np.where(load.apart > 0, sent, first)
 
 
-def _between(load: Load, running: Value, taken: Value, each: Value, figures: tuple[Figures, Figures, Figures]
-             ) -> tuple[Value, Value]:
-    """(a decode step, the time between tokens) with that share of the sequences that could run."""
+def _fixed(load: Load, own: Value, each: Value) -> Value:
+    """What a prefill pass takes however many prompts it has, from passes of one and of many."""
+    growing = (load.prompts * each - own) / np.maximum(load.prompts - 1, 1)
+    return np.where(load.prompts > 1, np.maximum(own - np.clip(growing, 0.0, each), 0.0), 0.0)
+
+
+def _between(load: Load, running: Value, taken: Value, prompt: tuple[Value, Value],
+             figures: tuple[Figures, Figures, Figures]) -> tuple[Value, Value]:
+    """(a decode step, the time between tokens) with that share of the sequences that could run. A step with a prompt
+    is longer by a part of what a pass with one takes anyhow."""
     step = step_seconds(fewer(load.decode, taken), load.batch * taken, load, *figures)
-    others = np.where(load.apart > 0, 0.0, running * taken / load.groups / load.output * each * figures[1].share)
-    return step, step + others
+    coming = running * taken / load.groups / load.output
+    others = coming * prompt[0] * figures[1].share + np.minimum(coming, 1.0) * prompt[1] * figures[1].mixed
+    return step, step + np.where(load.apart > 0, 0.0, others)
 
 
-def _taken_up(load: Load, running: Value, each: Value, figures: tuple[Figures, Figures, Figures]) -> Value:
+def _taken_up(load: Load, running: Value, prompt: tuple[Value, Value], figures: tuple[Figures, Figures, Figures]
+              ) -> Value:
     """The share of the sequences that could run which do. Where requests are let in more slowly than they would be
     answered, by workers that only prefill or by the process that hands tokens out, so many run as are let in while one
     is answered, which takes a + b x share."""
     _, engine, common = figures
     let_in = np.where(load.apart > 0,
                       np.where(load.unstated > 0, common.unstated_capacity, common.apart_capacity)
-                      * load.groups / each,
+                      * load.groups / prompt[0],
                       load.schedulers / (engine.stream * MICRO * load.output))
-    whole = np.ones_like(each * running)
-    all_, half = (_between(load, running, share * whole, each, figures)[1] for share in (1.0, 0.5))
+    whole = np.ones_like(prompt[0] * running)
+    all_, half = (_between(load, running, share * whole, prompt, figures)[1] for share in (1.0, 0.5))
     slow = running > let_in * load.output * all_
     if not np.any(slow):
         return whole

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import msgspec
@@ -76,7 +77,7 @@ def load(**changes: float) -> Load:
 
 
 def test_prefills_of_others_delay_tokens_by_their_share_of_an_answer() -> None:
-    short, long = (served(load(output=output), GENERATION, ENGINE, COMMON)[0] for output in (10, 1000))
+    short, long = (served(load(output=output), GENERATION, ENGINE, COMMON)[0] for output in (10, 1000))  # prompts: 1
     apart = served(load(output=1e6, apart=1), GENERATION, ENGINE, COMMON)[0]
     assert short - apart == pytest.approx(100 * (long - apart)) and short > long > apart
 
@@ -120,3 +121,17 @@ def test_a_small_all_reduce_sends_all_to_all_ranks() -> None:
     assert seconds(1e-7, 8) == pytest.approx(10 * 7e-7) and seconds(1e-7, 2) == pytest.approx(10 * 1e-7)
     assert seconds(1.0, 8) == pytest.approx(10 * 1.75, rel=1e-4)
     assert seconds(1e-7, 8, far=1.0) == pytest.approx(10 * 1.75e-7)
+
+
+def test_a_step_with_a_prompt_is_longer_by_a_part_of_what_any_prompt_takes() -> None:
+    """One prompt in a pass takes 10 ms, eight take 17 ms: 9 ms and 1 ms for each."""
+    def prompts(seconds: float) -> Terms:
+        return Terms(latency=seconds / ENGINE.prefill_factor)
+
+    slow, plain = (msgspec.structs.replace(ENGINE, mixed=mixed, stream=1e-3) for mixed in (0.5, 1e-9))
+    one = replace(load(requests=8, held=8, output=100), alone=prompts(0.010), together=prompts(0.017), prompts=8.0)
+    more = served(one, GENERATION, slow, COMMON)[0] - served(one, GENERATION, plain, COMMON)[0]
+    assert more == pytest.approx(8 / 100 * 0.009 * 0.5)
+    many = replace(one, output=4.0)  # two prompts come in each step
+    more = served(many, GENERATION, slow, COMMON)[0] - served(many, GENERATION, plain, COMMON)[0]
+    assert more == pytest.approx(0.009 * 0.5)
