@@ -23,6 +23,9 @@ from .work import Step, Work, expert_rows, stage_work
 __all__ = ["CLASSES", "Terms", "Value", "arithmetic", "rows_of_expert", "terms"]
 ROUND = 6.6e-6
 """Seconds of a second round among the ranks of a node, at the whole bandwidth of the link: docs/numbers.md."""
+FAR_EXCHANGE = 12e-6
+"""Seconds that an all-to-all between nodes takes more than one inside a node: tables of dispatch and combine over 1 to
+8 nodes (docs/numbers.md, "Measured operators")."""
 CLASSES = ("linear", "expert", "cache", "latent", "state", "pointwise")
 """Of operators: each has two of the fields of `Terms`."""
 
@@ -70,7 +73,7 @@ class Terms:
     exchanges: Value = 0.0
     """All-to-alls."""
     far: Value = 0.0
-    """Collectives that cross the network."""
+    """All-reduces that cross the network."""
     sent: Value = 0.0
     """Seconds of what the rank sends over links that were not measured, at the stated bandwidth."""
     latency: Value = 0.0
@@ -90,10 +93,11 @@ class Terms:
         self.latency = self.latency + sent.seconds.waiting + sent.seconds.reached
         if not sent.collective:
             return
-        self.far = self.far + sent.times * sent.calls.far
         if sent.collective == "exchange":
             self.exchanges = self.exchanges + sent.times * sent.calls.called
+            self.latency = self.latency + sent.times * sent.calls.far * FAR_EXCHANGE
         else:
+            self.far = self.far + sent.times * sent.calls.far
             self.reduces = self.reduces + sent.times * sent.calls.called
             self.reduce_steps = self.reduce_steps + sent.times * sent.calls.doublings
 

@@ -214,6 +214,15 @@ def test_passes_of_many_layouts_are_shaped_as_each_is_alone(tables: Library) -> 
     assert len({round(factor, 6) for factor in alone}) == 4
 
 
+def test_an_exchange_between_nodes_takes_what_tables_say_more() -> None:
+    model, held, common = sparse(), stage(sparse(), range(8)), efficiency().common
+    inside, across = (terms(model, Layout(dp=8, ep=8), target(*nodes), DECODE, common, held)
+                      for nodes in ((8, 1), (4, 2)))
+    assert inside.exchanges == across.exchanges == 16 and inside.far == across.far == 0
+    # DeepEP, one token a rank, H200: 12 and 13 us in a node, 22 and 26 over two
+    assert across.latency - inside.latency == pytest.approx(16 * 12e-6)
+
+
 def test_collectives_are_compared_with_what_a_pass_counts(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text("""
