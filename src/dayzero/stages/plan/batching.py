@@ -1,11 +1,10 @@
 """Times under continuous batching of many layouts at once, on devices of which only the datasheet is known: the load
 that the workload puts on each of them, for `serving`.
 
-Stages of a pipeline work on different micro-batches and prompts at the same time: with as many sequences as stages a
-step takes max(all stages, micro-batches * slowest stage), or all sequences pass one stage after another, if that is
-faster; a prompt of C chunks (the last one may be a part) takes all stages and C - 1 times the slowest, and prompts
-follow one another at the pace of the slowest. Groups of ranks with attention of their own prefill side by
-side: a pass has prompts of all of them.
+Stages of a pipeline work on different micro-batches and prompts at the same time: a step takes max(all stages,
+micro-batches * slowest stage), or all sequences pass one stage after another, if that is faster; a prompt of C chunks
+(the last one may be a part) takes all stages and C - 1 times the slowest, and prompts follow one another at the pace of
+the slowest. Groups of ranks with attention of their own prefill side by side: a pass has prompts of all of them.
 """
 
 from __future__ import annotations
@@ -131,7 +130,7 @@ class Batching:
 
     def decoding(self, room: Value, in_flight: bool = True) -> tuple[Step, Value]:
         """(one of as many micro-batches of a decode step, micro-batches). `in_flight`: whether the stages of a pipeline
-        work on micro-batches at the same time, where there are enough; else on all sequences, one stage at a time."""
+        work on micro-batches at the same time; else on all sequences, one stage at a time."""
         sequences = np.minimum(sequences_per_replica(self.target.workload, self.layouts),
                                np.maximum(room // self.layouts.dp, 1))
         return self.parted(sequences, in_flight)
@@ -139,7 +138,7 @@ class Batching:
     def parted(self, sequences: Value, in_flight: bool = True) -> tuple[Step, Value]:
         """The same for so many sequences of each replica."""
         stages = self.layouts.pp
-        parts = np.where(sequences >= stages, stages, 1) if in_flight else np.ones_like(stages)
+        parts = np.clip(np.floor(sequences), 1, stages) if in_flight else np.ones_like(stages)
         return decode_step(self.target, sequences / parts), parts
 
     def answering(self, step: Step, parts: Value) -> Terms:

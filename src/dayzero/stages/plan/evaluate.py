@@ -101,9 +101,10 @@ def evaluate(model: ModelSpec, target: Target, layouts: Layouts, *, graph: OpGra
                      cut=np.zeros(len(layouts), dtype=np.int64))
 
 
-def stage_seconds(model: ModelSpec, target: Target, layouts: Layouts, held: Rows) -> Value:
-    """Seconds of a decode step of all sequences on each kind of stage."""
-    known, step = speeds(target, model), decode_step(target, sequences_per_replica(target.workload, layouts))
+def stage_seconds(model: ModelSpec, target: Target, layouts: Layouts, held: Rows, parts: Value) -> Value:
+    """Seconds of a decode step on each kind of stage, of one of so many micro-batches."""
+    sequences = np.maximum(1.0, sequences_per_replica(target.workload, layouts) / parts)
+    known, step = speeds(target, model), decode_step(target, sequences)
     if known.shares:
         return batching(model, target, known.shares, layouts, held).stage_seconds(step)
     return rooflined(model, target, known, None, layouts, held).stages(step).total[EXPECTED]

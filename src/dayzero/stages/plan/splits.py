@@ -1,8 +1,9 @@
 """Which layers each stage of a pipeline holds: even by count, or so that the fullest or the slowest stage is as light
 as it can be, with the embedding in the first and the output head in the last.
 
-A layer's bytes and seconds are those on one rank while decoding, in a usual layout of a stage's devices. A split is
-only looked at where it makes the fullest or the slowest stage lighter than the even one does by more than `WORTH`.
+A layer's bytes and seconds are those on one rank while a micro-batch is decoded, in a usual layout of a stage's
+devices. A split is only looked at where it makes the fullest or the slowest stage lighter than the even one does by more
+than `WORTH`.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ def _each_layer(model: ModelSpec, target: Target, depths: Sequence[int]) -> dict
     sizes = device_bytes(model, held.layouts, held.layers, target)
     grows = np.broadcast_to(sum(sizes[cause] for cause in CAUSES), len(held.owner))
     which = held.begins[:, None] + held.pipelines[count]
-    return {"bytes": grows[which], "seconds": stage_seconds(model, target, layouts, held)[which]}
+    return {"bytes": grows[which], "seconds": stage_seconds(model, target, layouts, held, np.array(depths))[which]}
 
 
 def _usual(model: ModelSpec, target: Target, depth: int) -> Layout:

@@ -40,7 +40,7 @@ def large_head():
 
 
 def test_the_stages_with_embedding_and_head_have_fewer_layers():
-    model, on = large_head(), target(4, concurrency=64, input_tokens=4096)
+    model, on = large_head(), target(4, concurrency=64, input_tokens=64, output_tokens=8192)
     found = plan(model, msgspec.structs.replace(on, layouts=(Layout(pp=4),))).candidates[0]
     sizes = [stop - start for start, stop in found.stages]
     assert sum(sizes) == 8 and sizes != [2, 2, 2, 2] and sizes[-1] == 1
