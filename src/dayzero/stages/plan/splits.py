@@ -2,8 +2,8 @@
 as it can be, with the embedding in the first and the output head in the last.
 
 A layer's bytes and seconds are those on one rank while a micro-batch is decoded, in a usual layout of a stage's
-devices. A split is only looked at where it makes the fullest or the slowest stage lighter than the even one does by more
-than `WORTH`.
+devices. A split is only looked at where it makes the fullest or the slowest stage lighter than the even one does by
+more than `WORTH`.
 """
 
 from __future__ import annotations
