@@ -211,10 +211,10 @@ class OperatorsRequest(Request, frozen=True, kw_only=True):
     """[operators]: where a plan takes the times of operators from."""
 
     times: Literal["fitted", "measured"] = "fitted"
-    """fitted: shares of the stated rates that such devices reach; measured: tables of the extra `measured`, or of the
-    folder that DAYZERO_MEASURED names, where they have been found to predict better."""
+    """fitted: shares of the stated rates that such devices reach; measured: those, shaped by tables of the extra
+    `measured` or of the folder that DAYZERO_MEASURED names, and by your own (docs/measured.md)."""
     tables: list[str] = []
-    """Your own tables (docs/measured.md), from the target's folder; they come before all others."""
+    """Files of your own tables, from the target's folder; they come before all others."""
 
 
 class TargetRequest(Request, frozen=True, kw_only=True):
