@@ -102,7 +102,7 @@ def _together(row: Mapping[str, str], facts: Mapping[str, int], model: ModelSpec
     one = Stated(tp=max(1, int(cells["tp"] or 1)), dp=max(1, int(cells["dp"] or 1)), ep=max(1, int(cells["ep"] or 1)),
                  expert_tp=facts.get("moe_tp", 0))
     read = _factored(one, row["notes"], device)
-    layout = possible(read, model, inside(device))
+    layout = possible(read, model, inside(device) if cells["ep"] else NODE)
     requests, batch = number_in(row, "concurrency"), facts.get("batch_size")
     whole = read.tp * read.dp >= one.tp * one.dp  # else the batch is that of ranks which are counted twice
     copies = max(1, round(requests / batch)) if requests and batch and whole else 1

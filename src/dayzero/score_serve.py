@@ -203,14 +203,14 @@ class Cases:
         batch = batch if made.imagined else min(batch, max(1.0, room))
         prefillers = made.prefillers or 1
         own = decode.dp * decode.tp // decode.attention_degree
-        side = prefill.dp * prefill.tp // prefill.attention_degree
+        inner = prefill.tp // prefill.attention_degree  # groups that prefill side by side, each its own prompts
         together = max(1, min(BATCHED // max(1, tokens), ceil(requests / prefill.dp)))
         context = tokens + output / 2
         step = Step(phase="decode", sequences=batch / decode.dp, tokens=1, context=context)
-        first = [Step(phase="prefill", sequences=count, tokens=tokens, context=0) for count in (1, together)]
+        first = [Step(phase="prefill", sequences=count, tokens=tokens, context=0) for count in (1, together * inner)]
         alone, full = (self._pass(model, prefill, target, one) for one in first)
         load = Load(decode=self._pass(model, decode, target, step), alone=alone, together=full, prompts=together,
-                    requests=requests, held=batch * workers, groups=side * (prefillers if made.apart else 1),
+                    requests=requests, held=batch * workers, groups=prefill.dp * inner * (prefillers if made.apart else 1),
                     output=output, narrow=float(narrow), wide=float(decode.dp > WIDE), apart=float(made.apart),
                     unstated=float(made.imagined), batch=batch / own, schedulers=own * workers)
         return load, weights <= device.memory_bytes

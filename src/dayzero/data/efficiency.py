@@ -149,7 +149,7 @@ class Common(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     exchange_call: float
     """Microseconds of an all-to-all, whatever its size."""
     far_call: float
-    """Microseconds that a collective over the network takes more."""
+    """Microseconds that an all-reduce over the network takes more."""
     network: float
     """Bytes a second of one device over the network, where none is stated."""
     wide: float
