@@ -207,7 +207,8 @@ class Cases:
         together = max(1, min(BATCHED // max(1, tokens), ceil(requests / prefill.dp)))
         context = tokens + output / 2
         step = Step(phase="decode", sequences=batch / decode.dp, tokens=1, context=context)
-        first = [Step(phase="prefill", sequences=count, tokens=tokens, context=0) for count in (1, together * inner)]
+        first = [Step(phase="prefill", sequences=count, tokens=tokens, context=0)
+                 for count in (1, together * inner)]
         alone, full = (self._pass(model, prefill, target, one) for one in first)
         load = Load(decode=self._pass(model, decode, target, step), alone=alone, together=full, prompts=together,
                     requests=requests, held=batch * workers, groups=prefill.dp * inner * (prefillers if made.apart else 1),
