@@ -92,7 +92,7 @@ def plan(
          lambda: explanation(found, wanted) if wanted else overview(found, front=pareto), as_json)
     if changes:
         console(stderr=True).print(f"target: {file}", markup=False, soft_wrap=True)
-    finish(found.best is None and found.trained is None)
+    finish(not (found.trained or (found.best and found.best.within)))
 
 
 def _serving_only(target: Path | None, given: dict[str, Any]) -> None:

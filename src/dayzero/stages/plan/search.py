@@ -24,6 +24,7 @@ from .limits import bounds, within
 from .notes import notes
 from .rank import limited, ranked
 from .relief import Moved, outside, relieved
+from .sharpness import sharpness
 from .smallest import sizes
 from .space import Judged, every, judge
 from .splits import Splits
@@ -52,7 +53,7 @@ def plan(model: ModelSpec, target: Target, *, graph: OpGraph | None = None, top:
     made = Plan(
         candidates=search.candidates(found, order, top, explain, keeps, moved), rejected=(*rejected, *left.rejected),
         evaluated=len(judged.layouts), seconds=0.0, workload=msgspec.to_builtins(target.workload),
-        notes=notes(model, target, search.planner.speeds, graph),
+        notes=(*search.sharpness(found, order), *notes(model, target, search.planner.speeds, graph)),
         families=(*left.families, *families(rejected, list(judged.layouts)), *search.lacking(found)),
         limits=bounds(target.limits, limited(found), list(found.layouts), np.asarray(found.fits, dtype=bool)),
         front=trade_offs(target, found, search.evaluated),
@@ -103,6 +104,13 @@ class Search:
         made = arriving(planner.candidate(found, row, self.splits.split(found, row)), found, row,
                         self.target.workload)
         return outside(made, moved) if moved else made
+
+    def sharpness(self, found: Evaluated, order: Value) -> tuple[str, ...]:
+        """How sharp the order of the layouts that fit is."""
+        rows = order[np.asarray(found.fits, dtype=bool)[order]]
+        least = float(found.tokens_between[0, rows[0]]) if len(rows) else 0.0
+        return sharpness(found.layouts.take(rows), found.tokens_per_s[rows], least, self.target.cluster,
+                         self.planner.speeds.shares is not None)
 
     def lacking(self, found: Evaluated) -> tuple[Family, ...]:
         """Those that do not fit, by what takes most of their memory."""
