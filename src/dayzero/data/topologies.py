@@ -141,8 +141,10 @@ def applied(cluster: Cluster, found: Topology) -> Cluster:
     if not _covers(found, cluster):
         raise TargetError(f"topology {found.name} is of nodes of {found.devices_per_node} devices, but "
                           f"devices_per_node = {node}", f'measure one with `dayzero probe`, or write "{NOMINAL}"')
-    inside = [_link(level, found, _stated(cluster, level.devices)) for level in found.levels if level.devices <= whole]
-    between = [_link(level, found, cluster.network) for level in found.levels
+    other = "" if found.device == cluster.device.name else f", of {found.device} and not {cluster.device.name}"
+    inside = [_link(level, found, _stated(cluster, level.devices), other) for level in found.levels
+              if level.devices <= whole]
+    between = [_link(level, found, cluster.network, other) for level in found.levels
                if level.devices > whole and cluster.nodes > 1]
     if between:
         between[-1] = msgspec.structs.replace(between[-1], devices=0)
@@ -161,15 +163,16 @@ def _stated(cluster: Cluster, devices: int) -> Link | None:
     return next((link for link in cluster.device.links if not link.devices or link.devices >= devices), None)
 
 
-def _link(level: Level, found: Topology, stated: Link | None) -> Link:
-    """A level as a link. Its own two figures are of what nobody measured: those of the all-reduce, else the stated."""
+def _link(level: Level, found: Topology, stated: Link | None, other: str) -> Link:
+    """A level as a link. Its own two figures are of what nobody measured: those of the all-reduce, else the stated.
+    `other`: what is said of a topology of another device."""
     first = level.reached.get("all_reduce")
     latency = first.latency if first and first.latency is not None else stated.latency if stated else 0.0
     bandwidth = first.bandwidth if first else stated.bandwidth if stated else min(
         reached.bandwidth for reached in level.reached.values())
     said = found.source or f"measured by dayzero on {found.date}, {found.backend}: {_quality(level)}"
     return Link(name=level.name, devices=level.devices, bandwidth=bandwidth, latency=latency,
-                collectives=level.reached, source=f"topology {found.name}: {said}")
+                collectives=level.reached, source=f"topology {found.name}{other}: {said}")
 
 
 def _quality(level: Level) -> str:

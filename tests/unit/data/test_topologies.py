@@ -123,6 +123,11 @@ def test_measured_links_take_the_place_of_nominal_ones() -> None:
         library.applied(cluster(), measured(node=4))
 
 
+def test_a_topology_of_another_device_says_so() -> None:
+    (own,), (others,) = (library.applied(cluster(name=name), measured()).device.links for name in ("h200", "h100"))
+    assert "of h200 and not h100" in others.source and "not" not in own.source
+
+
 def test_a_part_of_a_node_has_its_links(tmp_path: Path) -> None:
     made = measured(nodes=1)
     library.file_topology(made, tmp_path)
