@@ -20,6 +20,7 @@ import numpy as np
 
 from dayzero.data.efficiency import Efficiency
 from dayzero.fitting import Array, Sample, drafting, gather, least_squares, left_out, relative, robust
+from dayzero.score_serve import Case
 from dayzero.stages.plan.serving import served
 
 ROOT = Path(__file__).parent.parent
@@ -50,6 +51,7 @@ class Figures:
         self.first = np.log([start[part][field][0] for part, field, _ in self.keys])
         self.width = np.array([start[part][field][1] for part, field, _ in self.keys])
         self.tabled = self._tabled()
+        self._placed: tuple[list[Case], tuple[Array, ...]] | None = None
 
     def _tabled(self) -> dict[str, Array]:
         """Field -> figures of [generation, engine, scheme]; where there is no table the mean of the generation's."""
@@ -99,15 +101,16 @@ class Figures:
         common = SimpleNamespace(**{field: values[0] for field, values in tables["common"].items()}, **self.fixed)
         return np.stack(served(sample.load, SimpleNamespace(**generation), SimpleNamespace(**engine), common), axis=1)
 
-    def places(self, sample: Sample) -> tuple[Array, Array, Array, Array]:
+    def places(self, sample: Sample) -> tuple[Array, ...]:
         """Positions of each case's generation, engine, scheme of products and scheme of experts."""
-        if not hasattr(sample, "places"):
+        cases = sample.cases
+        if self._placed is None or self._placed[0] is not cases:
             schemes = [[self.schemes.index(name) if name in self.schemes else 0 for name in case.schemes]
-                       for case in sample.cases]
+                       for case in cases]
             columns = np.array([[_index(case.device.arch, self.arches), _index(case.engine, self.names), *own]
-                                for case, own in zip(sample.cases, schemes, strict=True)]).T
-            sample.places = tuple(columns)  # type: ignore[attr-defined]
-        return sample.places  # type: ignore[attr-defined,no-any-return]
+                                for case, own in zip(cases, schemes, strict=True)]).T
+            self._placed = cases, tuple(columns)
+        return self._placed[1]
 
     def fit(self, sample: Sample, vector: Array, free: Array, weights: tuple[float, float] = WEIGHTS) -> Array:
         """The vector that fits the sample best, moving the free figures only."""
@@ -247,7 +250,7 @@ def main() -> None:
                     >= 0 and _index(case.engine, figures.names) >= 0)
     vector = figures.fitted(sample)
     made, kinds, systems = figures.predict(vector, sample), sample.kinds, sample.devices
-    spread = {}
+    spread: dict[str, float] = {}
     names = {"together": "fit, one kind of worker", "apart": "fit, workers apart",
              "unstated": "fit, workers not stated"}
     for kind, name in names.items():

@@ -210,9 +210,10 @@ class Cases:
         first = [Step(phase="prefill", sequences=count, tokens=tokens, context=0)
                  for count in (1, together * inner)]
         alone, full = (self._pass(model, prefill, target, one) for one in first)
+        groups = prefill.dp * inner * (prefillers if made.apart else 1)
         load = Load(decode=self._pass(model, decode, target, step), alone=alone, together=full, prompts=together,
-                    requests=requests, held=batch * workers, groups=prefill.dp * inner * (prefillers if made.apart else 1),
-                    output=output, narrow=float(narrow), wide=float(decode.dp > WIDE), apart=float(made.apart),
+                    requests=requests, held=batch * workers, groups=groups, output=output,
+                    narrow=float(narrow), wide=float(decode.dp > WIDE), apart=float(made.apart),
                     unstated=float(made.imagined), batch=batch / own, schedulers=own * workers)
         return load, weights <= device.memory_bytes
 
