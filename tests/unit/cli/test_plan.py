@@ -65,7 +65,7 @@ def test_the_answers_are_in_the_json(plan: Any) -> None:
     first, second = found["plans"][:2]
     assert first["comparison"] == "" and second["comparison"] and first["within_limits"]
     assert found["smallest"] == [] and found["limits"] == []
-    assert {point["concurrency"] for point in found["front"]} >= {1, 16}
+    assert len({point["concurrency"] for point in found["front"]}) > 3
     assert len(found["sensitivity"]) == 6 and found["sensitivity"][0]["factor"] == 0.8
     assert sum(one["layouts"] for one in found["families"] if one["rule"] != "memory-total") == len(found["rejected"])
     text = plan("llama-3.1-8b", *ON_TWO)[1]
