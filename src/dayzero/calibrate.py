@@ -17,7 +17,7 @@ import numpy as np
 import tomli_w
 
 from dayzero.data.efficiency import FACTORS, Efficiency, efficiency
-from dayzero.errors import UsageError
+from dayzero.errors import TargetError, UsageError
 from dayzero.fitting import Array, Sample, gather, least_squares, left_out, mean_error, robust
 from dayzero.schema.calibration import Calibration
 from dayzero.schema.store import write_atomic
@@ -156,6 +156,8 @@ def calibration(path: Path) -> Calibration:
     """A file that `calibrate` wrote. Raises UsageError."""
     try:
         found = msgspec.toml.decode(path.read_bytes(), type=Calibration)
+    except TargetError as error:
+        raise UsageError(f"{path}: {error.message}", error.hint) from None
     except (OSError, UnicodeDecodeError, msgspec.MsgspecError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise UsageError(f"cannot read {path}: {why}", "give a file that dayzero calibrate wrote") from None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +74,7 @@ def gather(points: Path, releases: Sequence[Path], known: Efficiency, wanted: Ca
             made, model = maker.of(row), maker.model(row)
         except (DayzeroError, NotPossible, ValueError, KeyError):
             continue
-        if len(made) == 1 and min(times) > 0 and not made[0].assumed and wanted(made[0]):
+        if len(made) == 1 and all(0 < time < inf for time in times) and not made[0].assumed and wanted(made[0]):
             cases.append(made[0])
             measured.append(times)
             numbers.append(number)

@@ -102,8 +102,15 @@ def test_every_factor_has_figures_and_makes_times_longer(tmp_path: Path, release
 @pytest.mark.parametrize(("text", "reason"), [
     ("source = 'x'\nrows = 1\n[factors]\nluck = 2.0", "no cause is called luck"),
     ("source = 'x'\nrows = 1\n[factors]\nproducts = 1e9", "not between"), ("nothing", "cannot read"),
+    ("source = 'x'\nrows = 1\n[factors]\n[errors]\na = nan", "figures that are none"),
+    ("source = 'x'\nrows = -1\n[factors]", "figures that are none"),
 ])
 def test_files_that_are_none(tmp_path: Path, text: str, reason: str) -> None:
     (tmp_path / "own.toml").write_text(text)
     with pytest.raises(UsageError, match=reason):
         calibration(tmp_path / "own.toml")
+
+
+def test_rows_without_a_time_are_left_out(tmp_path: Path, releases: Path) -> None:
+    rows = [*ROWS[:3], {**ROWS[3], "ttft_ms_mean": "nan"}, {**ROWS[4], "tpot_ms_mean": "inf"}]
+    assert gather(table(tmp_path / "points.csv", rows), [releases], efficiency()).numbers == [0, 1, 2]

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
+from dayzero.errors import TargetError
+
 from .base import Noun
 
 
 class Calibration(Noun, frozen=True, kw_only=True):
-    """Factors on times, by what takes them; fitted to a table of measured points, and pulled towards 1."""
+    """Factors on times, by what takes them; fitted to a table of measured points, and pulled towards 1. Raises
+    TargetError for what no table of points gives."""
 
     source: str
     """The table."""
@@ -20,3 +25,8 @@ class Calibration(Noun, frozen=True, kw_only=True):
     """The same around the time to the first token."""
     errors: dict[str, float] = {}
     """Mean relative errors before and after, and with rows left out of the fit."""
+
+    def __post_init__(self) -> None:
+        figures = [*self.errors.values(), *(self.tpot or ()), *(self.ttft or ())]
+        if self.rows < 0 or not all(map(math.isfinite, figures)):
+            raise TargetError("a calibration with figures that are none", "make it again with `dayzero calibrate`")
