@@ -170,11 +170,12 @@ class Batching:
         prompts = np.clip(workload.max_batched_tokens // workload.computed_tokens, 1,
                           np.maximum(sequences_per_replica(workload, layouts), 1))
         inner, spread = layouts.tp // layouts.attention_degree, np.maximum(layouts.ep // layouts.tp, 1)
-        full = self.passing(prefill_step(self.target, prompts * inner))
+        full = self.passing(prefill_step(self.target, prompts * inner, filled=True))
         return Load(
             decode=self.decodes(room)[0] if decode is None else decode,
             alone=alone.taking((alone.seconds + (chunks - 1) * alone.slowest) / chunks),
-            together=full.taking(full.slowest), prompts=prompts, requests=requests, held=held,
+            together=full.taking(full.slowest), prompts=prompts, stages=alone.seconds / alone.slowest,
+            requests=requests, held=held,
             groups=layouts.dp * inner,
             output=workload.output_tokens / workload.acceptance_length,
             narrow=self.narrow, wide=1.0 * (spread > WIDE), apart=0.0, unstated=0.0,

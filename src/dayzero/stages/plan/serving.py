@@ -55,6 +55,8 @@ class Load:
     """1: and how many is not stated."""
     batch: Value
     """Sequences that are decoded together by one group of ranks with attention, and a scheduler, of its own."""
+    stages: Value = 1.0
+    """Times `alone` as long as the stage of a pipeline that takes longest: prompts follow one another at its pace."""
     schedulers: Value = 1.0
     """Such groups, of all workers that decode."""
     drafted: Value = 0.0
@@ -91,7 +93,7 @@ def served(load: Load, generation: Figures, engine: Figures, common: Figures) ->
     own = pass_seconds(load.alone, *figures, prefill=True, narrow=load.narrow)
     each = pass_seconds(load.together, *figures, prefill=True, narrow=load.narrow) / load.prompts
     running = np.minimum(load.held, load.requests)
-    prompt = each, _fixed(load, own, each)
+    prompt = each, _fixed(load, own / load.stages, each)
     taken = _taken_up(load, running, prompt, figures)
     step, tpot = _between(load, running, taken, prompt, figures)
     beside = running * taken / load.groups

@@ -50,7 +50,7 @@ class Step(Noun, frozen=True, kw_only=True):
     """New tokens of each, in one pass."""
     context: Value
     """Tokens of each already in the cache, averaged over the passes."""
-    passes: int = 1
+    passes: float = 1
     """Forward passes, such as the chunks of a long prompt."""
     scored: int = 1
     """Tokens of each that need logits."""
@@ -78,10 +78,11 @@ class Work(Noun, frozen=True, kw_only=True):
     """Bytes read and written."""
 
 
-def prefill_step(target: Target, sequences: Value = 1) -> Step:
-    """What has to be computed of the workload's prompt, in as few equal chunks as `max_batched_tokens` allows."""
+def prefill_step(target: Target, sequences: Value = 1, *, filled: bool = False) -> Step:
+    """What has to be computed of the workload's prompt, in as few equal chunks as `max_batched_tokens` allows.
+    `filled`: in chunks of that size, the last of which the next prompt fills, where prompts follow one another."""
     tokens, most = target.workload.computed_tokens, target.workload.max_batched_tokens
-    passes = max(1, ceil(tokens / most))
+    passes = max(1.0, tokens / most) if filled else max(1, ceil(tokens / most))
     chunk = tokens / passes
     return Step(phase="prefill", sequences=sequences, tokens=chunk, passes=passes,
                 context=target.workload.shared_tokens + chunk * (passes - 1) / 2,

@@ -122,7 +122,7 @@ def alone(model, there, layout, room):
     prompts = min(max(1, workload.max_batched_tokens // workload.input_tokens),
                   sequences_per_replica(workload, layout))
     inner = layout.tp // layout.attention_degree  # groups that prefill side by side, each its own prompts
-    steps = decode_step(there, sequences), prefill_step(there), prefill_step(there, prompts * inner)
+    steps = decode_step(there, sequences), prefill_step(there), prefill_step(there, prompts * inner, filled=True)
     passes = [terms(model, layout, there, step, known.common) for step in steps]
     held, spread = min(max(1, room), workload.concurrency), max(1, layout.ep // layout.tp)
     narrow = 8 * sum(one.stored_bytes for one in model.families) < 12 * sum(one.parameters for one in model.families)

@@ -113,8 +113,9 @@ def test_more_work_is_never_quicker(models: dict[str, ModelSpec], nodes: Target,
 
     for less, more in pairwise(at(concurrency=count) for count in (1, 4, 7, 8, 15, 16, 17, 64)):
         never(more.tpot_s, less.tpot_s, less.fits & more.fits)
-    for less, more in pairwise(at(input_tokens=count) for count in (100, 2000, 8191, 8192, 8193, 16384, 16385)):
+    for less, more in pairwise(at(input_tokens=count) for count in (100, 2000, 4096, 4097, 8192, 8193, 16384, 16385)):
         never(more.ttft_s, less.ttft_s, less.fits & more.fits)
+        never(more.tpot_s, less.tpot_s, less.fits & more.fits)
 
 
 @pytest.mark.parametrize("name", CARDS)
@@ -144,3 +145,15 @@ def test_two_clusters_of_half_the_size(models: dict[str, ModelSpec], nodes: Targ
     assert np.array_equal(one.need_bytes, two.need_bytes)
     for figure, times in (("tpot_s", 1), ("ttft_s", 1), ("tokens_per_s", 2)):
         assert getattr(two, figure)[one.fits] == pytest.approx(times * getattr(one, figure)[one.fits], rel=1e-9)
+
+
+@pytest.mark.parametrize("name", CARDS)
+def test_a_token_more_is_a_token_more(models: dict[str, ModelSpec], nodes: Target, name: str) -> None:
+    """Under load the next prompt fills the last pass of the one before, and two prompts in a pass are two prompts: no
+    length is dearer, or cheaper, by a whole pass."""
+    layouts = space(models[name])
+    for tokens in (2048, 4096, 8192, 16384):
+        less, more = (evaluate(models[name], serving(nodes, concurrency=64, output_tokens=500, input_tokens=one),
+                               layouts) for one in (tokens, tokens + 1))
+        ratio = (more.tokens_per_s / less.tokens_per_s)[less.fits & more.fits]
+        assert ratio.min() > 0.9 and ratio.max() < 1.001
