@@ -24,13 +24,15 @@ from dayzero.score_serve import Case
 from dayzero.stages.plan.serving import served
 
 ROOT = Path(__file__).parent.parent
-LATER = {"apart": ("apart_request", "apart_queue", "apart_power", "apart_capacity"),
+LATER = {"apart": ("apart_request", "apart_queue", "apart_power", "apart_capacity", "apart_decode", "apart_wide",
+                   "apart_room", "apart_prefill", "apart_first",
+                   "acceptance"),
          "unstated": ("unstated_tpot", "unstated_wide", "unstated_capacity", "unstated_queue", "unstated_power")}
 """Figures of points whose workers are apart, by what is known of them: fitted last, for much of how those were run is
 not stated."""
 TABLED = ("expert_rate", "expert_bytes", "expert_rows", "expert_call")
 """Figures that start from tables of operators."""
-WEIGHTS = (1.0, 0.4)
+WEIGHTS = (1.0, 0.7)
 """Of errors of the time between tokens, and of that to the first."""
 
 

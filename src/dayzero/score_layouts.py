@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import ceil
 
+from dayzero.data.deployments import Workers, deployments, nearest
 from dayzero.errors import NotPossible
 from dayzero.placement.split import is_expert
 from dayzero.schema import Device, Layout, ModelSpec
@@ -19,6 +20,8 @@ from dayzero.schema import Device, Layout, ModelSpec
 _NAMED = re.compile(r"_tp(\d+)(?:_0)?_ep(\d+)_")
 _NOTHING = ("", "nan", "none")
 _MOST = 2**40
+DRAFT = 3
+"""Tokens that a published deployment guesses a step which speculates and does not say how far."""
 _PAIRS = re.compile(r"(\w+)=(\d+(?:\.\d+)?)")
 NODE = 8
 """Devices of a node, where the device's own links do not say more."""
@@ -58,6 +61,10 @@ class Plant:
     """Equal deployments beside each other that share the requests."""
     imagined: bool = False
     """Whether the workers are not stated, and are only what such points usually have."""
+    draft: int = 0
+    """Tokens that are guessed a step."""
+    most: int | None = None
+    """Sequences that a group with attention of its own decodes at most; None: not stated."""
 
 
 def number_in(row: Mapping[str, str], key: str) -> float | None:
@@ -91,6 +98,30 @@ def plant(row: Mapping[str, str], model: ModelSpec, device: Device) -> Plant:
         sides[side] = possible(one, model, inside(device))
     return Plant(decode=sides["decode"], prefill=sides["prefill"], apart=True,
                  decoders=facts.get("decode_num_workers"), prefillers=facts.get("prefill_num_workers"))
+
+
+def published(row: Mapping[str, str], made: Plant, model: ModelSpec, device: Device, engine: str
+              ) -> tuple[Plant, ...]:
+    """How a point was run of which only the degrees are stated: the published deployments of the model for this load
+    that agree with them. Several where they differ in what is not stated, none where none is known."""
+    load = [number_in(row, key) for key in ("isl", "osl", "concurrency")]
+    if not all(load):
+        return ()
+    tokens, output, requests = (int(size or 0) for size in load)
+    found = deployments(row["model"], device.name, engine, (tokens, output, requests))
+    facts, version = notes(row["notes"]), row["framework"].partition(" ")[2].strip()
+    degrees = facts.get("prefill_tp_size", 0), facts.get("decode_tp_size", 0)
+    plants = []
+    for one in nearest(found, *degrees, row["precision"], version):
+        decode, prefill = (possible(_of_workers(side), model, inside(device)) for side in (one.decode, one.prefill))
+        draft = DRAFT if one.draft_tokens is None else one.draft_tokens
+        plants.append(replace(made, decode=decode, prefill=prefill, decoders=one.decode.count,
+                              prefillers=one.prefill.count, draft=draft, most=one.batch))
+    return tuple(dict.fromkeys(plants))
+
+
+def _of_workers(side: Workers) -> Stated:
+    return Stated(tp=1 if side.apart else side.tp, dp=side.tp if side.apart else 1, ep=side.ep, expert_tp=0)
 
 
 def _together(row: Mapping[str, str], facts: Mapping[str, int], model: ModelSpec, device: Device) -> Plant:

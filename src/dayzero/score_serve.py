@@ -34,7 +34,7 @@ from dayzero.stages.plan.serving import Load, served
 from dayzero.stages.plan.terms import Terms, terms
 from dayzero.stages.plan.work import Step
 
-from .score_layouts import NODE, Plant, in_flight, inside, latent, number_in, plant
+from .score_layouts import NODE, Plant, in_flight, inside, latent, number_in, plant, published
 
 COLUMNS = ("row", "ttft_ms", "tpot_ms", "ttft_low_ms", "ttft_high_ms", "tpot_low_ms", "tpot_high_ms", "fits", "reason")
 """Of the predictions of serving."""
@@ -131,9 +131,19 @@ class Cases:
         if known is None and row["gpu"].strip():
             raise NotPossible(f"no device is known as {row['gpu'][:40]}", "")
         if known:
-            return [self._case(row, model, known)]
-        cases = [self._case(row, model, one) for one in devices() if one.computes_in(model.dtype)]
+            return [self._case(row, model, known, one) for one in self._plants(row, model, known)]
+        cases = [self._case(row, model, one, plant(row, model, one)) for one in devices()
+                 if one.computes_in(model.dtype)]
         return [case for case in cases if case.fits]
+
+    def _plants(self, row: Mapping[str, str], model: ModelSpec, device: Device) -> tuple[Plant, ...]:
+        """How the row was run; where only degrees are stated as such deployments are published, maybe several."""
+        made = plant(row, model, device)
+        if not made.apart or made.decoders is not None:
+            return (made,)
+        found = published(row, made, model, device, engine_name(row["framework"]))
+        holding = (one for one in found if self._holding(model, one.decode, device) == one.decode.world_size)
+        return tuple(holding) or (made,)
 
     def model(self, row: Mapping[str, str]) -> ModelSpec:
         """The model of a row in the precision that the row states."""
@@ -146,8 +156,7 @@ class Cases:
             self._models[key] = in_precision(self.releases.model(path), wanted)
         return self._models[key]
 
-    def _case(self, row: Mapping[str, str], model: ModelSpec, device: Device) -> Case:
-        made = plant(row, model, device)
+    def _case(self, row: Mapping[str, str], model: ModelSpec, device: Device, made: Plant) -> Case:
         sizes = [number_in(row, "isl"), number_in(row, "osl"), in_flight(row)]
         tokens, output = int(sizes[0] or DEFAULT.input_tokens), int(sizes[1] or DEFAULT.output_tokens)
         requests = max(1.0, (sizes[2] or DEFAULT.concurrency) / made.copies)
@@ -203,10 +212,12 @@ class Cases:
         batch = batch if made.imagined else min(batch, max(1.0, room))
         prefillers = made.prefillers or 1
         own = decode.dp * decode.tp // decode.attention_degree
+        batch = min(batch, made.most * own) if made.most else batch
         inner = prefill.tp // prefill.attention_degree  # groups that prefill side by side, each its own prompts
         together = max(1, min(BATCHED // max(1, tokens), ceil(requests / prefill.dp)))
         context = tokens + output / 2
-        step = Step(phase="decode", sequences=batch / decode.dp, tokens=1, context=context)
+        step = Step(phase="decode", sequences=batch / decode.dp, tokens=1 + made.draft, context=context,
+                    scored=1 + made.draft)
         first = [Step(phase="prefill", sequences=count, tokens=tokens, context=0)
                  for count in (1, together * inner)]
         alone, full = (self._pass(model, prefill, target, one) for one in first)
@@ -214,7 +225,8 @@ class Cases:
         load = Load(decode=self._pass(model, decode, target, step), alone=alone, together=full, prompts=together,
                     requests=requests, held=batch * workers, groups=groups, output=output,
                     narrow=float(narrow), wide=float(decode.dp > WIDE), apart=float(made.apart),
-                    unstated=float(made.imagined), batch=batch / own, schedulers=own * workers)
+                    unstated=float(made.imagined), batch=batch / own, schedulers=own * workers,
+                    draft=float(made.draft), workers=workers)
         return load, weights <= device.memory_bytes
 
     def _pass(self, model: ModelSpec, layout: Layout, target: Target, step: Step) -> Terms:
@@ -285,7 +297,9 @@ def _predicted(number: int, row: Mapping[str, str], cases: Cases) -> Served:
     each = [_times(case, cases.known) for case in made]
     reasons = [made[0].assumed]
     if len(made) > 1:
-        reasons.append(f"the device is not stated: the middle of {len(made)} that hold the weights")
+        reasons.append(f"how many workers is not stated: the middle of {len(made)} published deployments for this load"
+                       if row["gpu"].strip() else
+                       f"the device is not stated: the middle of {len(made)} that hold the weights")
     if not made[0].fits:
         reasons.append("the weights do not fit")
     middle = [(float(np.median([one[kind][0] for one in each])), min(one[kind][1] for one in each),

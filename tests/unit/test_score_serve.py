@@ -121,7 +121,7 @@ def test_a_table(tmp_path: Path, models: Models) -> None:
         writer = csv.DictWriter(file, POINT)
         writer.writeheader()
         writer.writerows([POINT, {**POINT, "model": "Nobody-7B"}])
-    made, told = score(points, [tmp_path / "r"], out, "serve")
+    made, _ = score(points, [tmp_path / "r"], out, "serve")
     with out.open(newline="") as file:
         first, second = csv.DictReader(file)
     assert len(made) == 2 and tuple(first) == COLUMNS

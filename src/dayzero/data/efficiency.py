@@ -131,6 +131,8 @@ class EngineFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """See `queue`."""
     burst: float
     """Share of the requests that arrive all at once: see `queue`."""
+    apart_prefill: float
+    """Factor on passes of workers that only prefill."""
     unstated_tpot: float
     """Factor on decode steps of workers apart whose number is not stated: such points often speculate."""
     reserved: float
@@ -156,8 +158,18 @@ class Common(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Factor on decode steps of a replica with attention of its own on each device."""
     drafted: float
     """Factor on the time between tokens of a model that proposes tokens itself, where it does."""
+    acceptance: float
+    """Probability that a token which the model proposes is right after the one before it."""
+    apart_decode: float
+    """Factor on decode steps of workers that only decode,"""
+    apart_wide: float
+    """and of wide replicas among them."""
+    apart_room: float
+    """Of the wait for room that differences of rates between workers apart would make, what there is."""
     apart_request: float
     """Milliseconds that a request takes for the way between workers."""
+    apart_first: float
+    """Milliseconds that the first request to a worker takes more, once in ten requests for each that is under way."""
     apart_queue: float
     """Prefills that a request waits for: apart_queue x (sequences of a worker)^apart_power."""
     apart_power: float

@@ -21,6 +21,8 @@ MILLI = 1e-3
 GROWING = ("linear_rate", "expert_rate", "cache_rate", "cache_bytes", "latent_rate", "latent_bytes", "state_rate",
            "state_bytes", "pointwise_rate", "pointwise_bytes", "rows", "sent")
 """Fields of `Terms` that grow with the sequences of a decode step."""
+RUN = 10
+"""Requests of a run for each that is under way: what such measurements usually take."""
 LEAST = 1e-3
 """Share of the sequences that always run."""
 
@@ -61,6 +63,10 @@ class Load:
     """Such groups, of all workers that decode."""
     drafted: Value = 0.0
     """1: the model proposes tokens itself, and `output` counts those that are kept one by one all the same."""
+    draft: Value = 0.0
+    """Tokens that it proposes a step, where that is known: `decode` has their rows, and they are not in `drafted`."""
+    workers: Value = 1.0
+    """Workers that decode."""
 
     @classmethod
     def stack(cls, loads: list[Load]) -> Load:
@@ -84,6 +90,8 @@ def step_seconds(decode: Terms, batch: Value, load: Load, generation: Figures, e
     """Seconds of a decode step of `batch` sequences of each scheduler, of layouts as those of `load`."""
     seconds = pass_seconds(decode, generation, engine, common, prefill=False, narrow=load.narrow)
     seconds = seconds * (1 + load.wide * (common.wide - 1)) + (engine.step + engine.sequence * batch) * MICRO
+    stated = load.apart * (1 - load.unstated)
+    seconds = seconds * (1 + stated * (common.apart_decode * (1 + load.wide * (common.apart_wide - 1)) - 1))
     return seconds * (1 + load.drafted * (common.drafted - 1))
 
 
@@ -92,6 +100,8 @@ def served(load: Load, generation: Figures, engine: Figures, common: Figures) ->
     figures = generation, engine, common
     own = pass_seconds(load.alone, *figures, prefill=True, narrow=load.narrow)
     each = pass_seconds(load.together, *figures, prefill=True, narrow=load.narrow) / load.prompts
+    alone = 1 + load.apart * (1 - load.unstated) * (engine.apart_prefill - 1)
+    own, each = own * alone, each * alone
     running = np.minimum(load.held, load.requests)
     prompt = each, _fixed(load, own / load.stages, each)
     taken = _taken_up(load, running, prompt, figures)
@@ -106,9 +116,16 @@ def served(load: Load, generation: Figures, engine: Figures, common: Figures) ->
     hidden, waiting = load.unstated > 0, np.maximum(load.requests / load.groups - 1, 0.0)
     waits = np.where(hidden, common.unstated_queue * waiting ** common.unstated_power,
                      common.apart_queue * waiting ** common.apart_power)
-    sent = MILLI * (engine.request + common.apart_request) + own + step + each * waits + room
+    met = np.where(hidden, 0.0, common.apart_first * load.workers / (RUN * load.requests))
+    sent = MILLI * (engine.request + common.apart_request + met) + own + step + each * waits + room * np.where(
+        hidden, 1.0, common.apart_room)
     faster = np.where(hidden, engine.unstated_tpot * np.where(load.wide > 0, common.unstated_wide, 1.0), 1.0)
     return tpot * faster, np.where(load.apart > 0, sent, first)
+
+
+def accepted(draft: Value, acceptance: Value) -> Value:
+    """Tokens that a step yields when each of `draft` guesses is right with that probability after the one before it."""
+    return (1 - acceptance ** (draft + 1)) / (1 - acceptance)
 
 
 def _fixed(load: Load, own: Value, each: Value) -> Value:
@@ -124,7 +141,7 @@ def _between(load: Load, running: Value, taken: Value, prompt: tuple[Value, Valu
     step = step_seconds(fewer(load.decode, taken), load.batch * taken, load, *figures)
     coming = running * taken / load.groups / load.output
     others = coming * prompt[0] * figures[1].share + np.minimum(coming, 1.0) * prompt[1] * figures[1].mixed
-    return step, step + np.where(load.apart > 0, 0.0, others)
+    return step, step / accepted(load.draft, figures[2].acceptance) + np.where(load.apart > 0, 0.0, others)
 
 
 def _taken_up(load: Load, running: Value, prompt: tuple[Value, Value], figures: tuple[Figures, Figures, Figures]

@@ -13,7 +13,7 @@ from tests.support.plan_models import dense, sparse, target
 from dayzero.data.efficiency import efficiency
 from dayzero.schema import Layout
 from dayzero.stages.plan.collectives import Calls, Seconds
-from dayzero.stages.plan.serving import Load, fewer, served
+from dayzero.stages.plan.serving import Load, accepted, fewer, served
 from dayzero.stages.plan.stage import stage
 from dayzero.stages.plan.terms import Terms, summed, terms
 from dayzero.stages.plan.timing import pass_seconds, smooth_max
@@ -78,7 +78,8 @@ def load(**changes: float) -> Load:
 
 def test_prefills_of_others_delay_tokens_by_their_share_of_an_answer() -> None:
     short, long = (served(load(output=output), GENERATION, ENGINE, COMMON)[0] for output in (10, 1000))  # prompts: 1
-    apart = served(load(output=1e6, apart=1), GENERATION, ENGINE, COMMON)[0]
+    alike = msgspec.structs.replace(COMMON, apart_decode=1.0)  # as workers that do everything decode
+    apart = served(load(output=1e6, apart=1), GENERATION, ENGINE, alike)[0]
     assert short - apart == pytest.approx(100 * (long - apart)) and short > long > apart
 
 
@@ -100,8 +101,8 @@ def test_what_lets_requests_in_slowly_leaves_fewer_to_be_decoded() -> None:
 def test_workers_that_only_prefill_let_in_what_they_can_do() -> None:
     many = {"requests": 512, "held": 512, "batch": 512, "output": 1000, "apart": 1}
     prompt = pass_seconds(load().alone, GENERATION, ENGINE, COMMON, prefill=True, narrow=0.0)
-    slow = msgspec.structs.replace(COMMON, apart_capacity=0.01)  # of 1 / prompt a second
-    tpot, ttft = served(load(**many), GENERATION, ENGINE, slow)
+    slow = msgspec.structs.replace(COMMON, apart_capacity=0.01, apart_room=1.0)  # of 1 / prompt a second
+    tpot, ttft = served(load(**many), GENERATION, msgspec.structs.replace(ENGINE, apart_prefill=1.0), slow)
     assert 512 / (ttft + 1000 * tpot) == pytest.approx(0.01 / prompt, rel=0.2)
 
 
@@ -135,3 +136,8 @@ def test_a_step_with_a_prompt_is_longer_by_a_part_of_what_any_prompt_takes() -> 
     many = replace(one, output=4.0)  # two prompts come in each step
     more = served(many, GENERATION, slow, COMMON)[0] - served(many, GENERATION, plain, COMMON)[0]
     assert more == pytest.approx(0.009 * 0.5)
+
+
+def test_guesses_that_are_right_half_of_the_time_yield_a_geometric_sum():
+    assert accepted(0.0, 0.5) == 1.0
+    assert accepted(3.0, 0.5) == pytest.approx(1 + 0.5 + 0.25 + 0.125)
