@@ -7,8 +7,9 @@ def test_a_published_load_is_found_whatever_the_organisation_and_precision_in_th
     load = 1024, 8192, 2048
     found = deployments("deepseek-ai/DeepSeek-R1", "gb200", "trtllm", load)
     assert found and found == deployments("nvidia/DeepSeek-R1-0528-NVFP4", "gb200", "trtllm", load)
-    (one,) = nearest(found, 4, 32, "fp4", "0.8.1.post2")
-    assert (one.decode.tp, one.decode.count, one.prefill.count, one.draft_tokens, one.batch) == (32, 1, 1, 0, 64)
+    kept = nearest(found, 4, 32, "fp4", "0.8.1.post2")
+    assert Deployment(precision="fp4", version="0.8.1.post2", prefill=Workers(tp=4, ep=4, apart=True, count=1),
+                      decode=Workers(tp=32, ep=32, apart=True, count=1), draft_tokens=0, batch=64) in kept
 
 
 def test_what_is_not_published_is_not_found():
