@@ -33,9 +33,9 @@ from dayzero.data.measured.grid import NINETY
 from dayzero.data.measured.mapping import mapping
 from dayzero.data.measured.reading import Keys, slices
 from dayzero.errors import NotPossible
-from dayzero.stages.plan.calls import Call
-from dayzero.stages.plan.measured import Timer
-from dayzero.stages.plan.timing import MICRO
+from dayzero.stages.plan.times.calls import Call
+from dayzero.stages.plan.times.measured import Timer
+from dayzero.stages.plan.times.timing import MICRO
 
 KINDS = {"linear": "linear", "experts": "expert", "attention": "cache", "latent_attention": "latent",
          "linear_attention": "state"}

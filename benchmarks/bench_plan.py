@@ -22,8 +22,8 @@ import numpy as np
 
 from dayzero.resolve import resolve_target
 from dayzero.schema import ModelSpec, Target
-from dayzero.stages.plan.answers import rate_changes, trade_offs
-from dayzero.stages.plan.rank import ranked
+from dayzero.stages.plan.choice.answers import rate_changes, trade_offs
+from dayzero.stages.plan.choice.rank import ranked
 from dayzero.stages.plan.search import Search
 from dayzero.stages.plan.space import every, judge
 from dayzero.stages.read import read

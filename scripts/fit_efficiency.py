@@ -21,7 +21,7 @@ import numpy as np
 from dayzero.data.efficiency import Efficiency
 from dayzero.fitting import Array, Sample, drafting, gather, least_squares, left_out, relative, robust
 from dayzero.score_serve import Case
-from dayzero.stages.plan.serving import served
+from dayzero.stages.plan.times.serving import served
 
 ROOT = Path(__file__).parent.parent
 LATER = {"apart": ("apart_request", "apart_queue", "apart_power", "apart_capacity", "apart_decode", "apart_wide",

@@ -21,7 +21,7 @@ from dayzero.errors import TargetError, UsageError
 from dayzero.fitting import Array, Sample, gather, least_squares, left_out, mean_error, robust
 from dayzero.schema.calibration import Calibration
 from dayzero.schema.store import write_atomic
-from dayzero.stages.plan.serving import served
+from dayzero.stages.plan.times.serving import served
 
 FEW = 8
 """Rows below which nothing is fitted."""

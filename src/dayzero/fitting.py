@@ -18,7 +18,7 @@ from dayzero.data.efficiency import Efficiency
 from dayzero.errors import DayzeroError, NotPossible
 from dayzero.score import Models, read_points
 from dayzero.score_serve import Case, Cases
-from dayzero.stages.plan.serving import Load
+from dayzero.stages.plan.times.serving import Load
 
 NEAR = 0.3
 """Relative error up to which residuals count by their square; beyond, ever less: a table has points that were run in

@@ -1,8 +1,8 @@
 """Predictions for tables of serving points: time to the first token and between tokens of a model on an engine.
 
-What each row says becomes a `Case`; `stages/plan/serving.py` turns it into times with the shares of their rates that
-devices of its generation reach. The interval is what nine of ten measurements lay in for cases of which as much is
-known.
+What each row says becomes a `Case`; `stages/plan/times/serving.py` turns it into times with the shares of their rates
+that devices of its generation reach. The interval is what nine of ten measurements lay in for cases of which as much
+is known.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from dayzero.placement.pool import Settings, pool
 from dayzero.placement.precision import in_precision, schemes, weights_at_most_8_bits
 from dayzero.schema import Cluster, Device, Layout, Link, ModelSpec, Target, Workload
 from dayzero.schema.allocation import Allocation
-from dayzero.stages.plan.serving import Load, served
-from dayzero.stages.plan.terms import Terms, terms
-from dayzero.stages.plan.work import Step
+from dayzero.stages.plan.times.serving import Load, served
+from dayzero.stages.plan.times.terms import Terms, terms
+from dayzero.stages.plan.times.work import Step
 
 from .score_layouts import NODE, Plant, in_flight, inside, latent, number_in, plant, published
 

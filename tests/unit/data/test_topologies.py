@@ -13,7 +13,7 @@ from dayzero.data import device
 from dayzero.data import topologies as library
 from dayzero.errors import StoreError, TargetError
 from dayzero.schema import COLLECTIVES, Cluster, Link
-from dayzero.stages.plan.collectives import fabric
+from dayzero.stages.plan.times.collectives import fabric
 
 IB = Link(name="infiniband", devices=0, bandwidth=50e9, latency=1e-5, source="")
 

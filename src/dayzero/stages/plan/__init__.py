@@ -5,8 +5,8 @@ speeds says how fast; cost turns them into seconds. pareto, limits, sensitivity,
 there is to know; reasons and explain put it into words, tables and contract show them.
 """
 
-from .contract import to_contract
 from .search import plan
-from .tables import explanation, overview
+from .words.contract import to_contract
+from .words.tables import explanation, overview
 
 __all__ = ["explanation", "overview", "plan", "to_contract"]

@@ -17,15 +17,15 @@ from dayzero.placement.many import Layouts
 from dayzero.placement.memory import device_bytes, sequences_per_replica
 from dayzero.schema import Candidate, Estimate, Layout, ModelSpec, OpGraph, Target
 
-from .batching import scaled
 from .evaluate import Evaluated, batching, costs, rooflined
-from .measured import operators
-from .roofline import COMMUNICATION, OVERHEAD
-from .speeds import EXPECTED, Speeds, speeds
-from .stage import Rows, Split, rows, stage
-from .terms import CLASSES, Terms, arithmetic
-from .timing import class_seconds, pass_seconds
-from .work import CACHE, POINTWISE, Step, decode_step, prefill_step, weight_work
+from .times.batching import scaled
+from .times.measured import operators
+from .times.roofline import COMMUNICATION, OVERHEAD
+from .times.speeds import EXPECTED, Speeds, speeds
+from .times.stage import Rows, Split, rows, stage
+from .times.terms import CLASSES, Terms, arithmetic
+from .times.timing import class_seconds, pass_seconds
+from .times.work import CACHE, POINTWISE, Step, decode_step, prefill_step, weight_work
 
 Detail = tuple[dict[str, float], dict[str, float]]
 """Seconds by cause, and by the resource that bounds them."""

@@ -22,16 +22,16 @@ from dayzero.placement.many import Layouts
 from dayzero.placement.memory import device_bytes, sequences_per_replica
 from dayzero.schema import ModelSpec, OpGraph, Target, Workload
 
-from .arrival import Server
-from .batching import Batching, moved_seconds
-from .hops import Hops, hops
-from .load import arriving, columns, of_rates, of_shares
-from .roofline import Cost, Roofline, chosen
-from .serving import served
-from .speeds import EXPECTED, Shares, Speeds, speeds
-from .stage import Rows, Split, rows
-from .timing import pass_seconds
-from .work import decode_step, prefill_step
+from .requests.arrival import Server
+from .requests.load import arriving, columns, of_rates, of_shares
+from .times.batching import Batching, moved_seconds
+from .times.hops import Hops, hops
+from .times.roofline import Cost, Roofline, chosen
+from .times.serving import served
+from .times.speeds import EXPECTED, Shares, Speeds, speeds
+from .times.stage import Rows, Split, rows
+from .times.timing import pass_seconds
+from .times.work import decode_step, prefill_step
 
 FASTEST, SLOWEST = 0, 2
 Times = tuple[Value, Value, Value]

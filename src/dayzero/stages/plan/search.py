@@ -14,23 +14,23 @@ from dayzero.placement.many import Layouts
 from dayzero.progress import SILENT, Progress
 from dayzero.schema import Candidate, Family, Layout, ModelSpec, OpGraph, Plan, Size, Target
 
-from .answers import position, rate_changes, smallest_cluster, trade_offs
-from .apart import apart
 from .candidate import Planner
+from .choice.answers import position, rate_changes, smallest_cluster, trade_offs
+from .choice.families import families, lacking
+from .choice.limits import bounds, within
+from .choice.rank import limited, ranked
+from .choice.sharpness import sharpness
+from .choice.smallest import sizes
 from .evaluate import Evaluated, evaluate, serve
-from .explain import Counts, summed_up, told
-from .families import families, lacking
-from .limits import bounds, within
-from .notes import notes
-from .rank import limited, ranked
-from .relief import Moved, outside, relieved
-from .sharpness import sharpness
-from .smallest import sizes
 from .space import Judged, every, judge
 from .splits import Splits
-from .steady import arriving, by_latency, loaded, steady, taken
 from .training import plan_training
-from .variants import variants
+from .ways.apart import apart
+from .ways.relief import Moved, outside, relieved
+from .ways.steady import arriving, by_latency, loaded, steady, taken
+from .ways.variants import variants
+from .words.explain import Counts, summed_up, told
+from .words.notes import notes
 
 
 def plan(model: ModelSpec, target: Target, *, graph: OpGraph | None = None, top: int = 20,

@@ -25,7 +25,7 @@ from dayzero.placement.memory import device_bytes
 from dayzero.schema import Layout, ModelSpec, OpGraph, Target
 
 from .evaluate import Evaluated, evaluate, stage_seconds
-from .stage import Split, rows
+from .times.stage import Split, rows
 
 WORTH = 0.02
 """Share of the heaviest stage."""

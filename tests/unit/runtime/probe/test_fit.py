@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dayzero.runtime.probe.fit import fitted, line
 from dayzero.schema import COLLECTIVES, Cluster, Device, Link
-from dayzero.stages.plan import collectives as c
+from dayzero.stages.plan.times import collectives as c
 
 SIZES = tuple(1 << power for power in range(10, 26, 2))
 

@@ -18,10 +18,10 @@ from dayzero.placement.precision import schemes
 from dayzero.resolve import resolve_target
 from dayzero.schema import Layout
 from dayzero.stages.plan.evaluate import evaluate
-from dayzero.stages.plan.serving import Load, served
-from dayzero.stages.plan.terms import terms
-from dayzero.stages.plan.timing import pass_seconds
-from dayzero.stages.plan.work import decode_step, prefill_step
+from dayzero.stages.plan.times.serving import Load, served
+from dayzero.stages.plan.times.terms import terms
+from dayzero.stages.plan.times.timing import pass_seconds
+from dayzero.stages.plan.times.work import decode_step, prefill_step
 from dayzero.stages.read import read
 
 CARDS = ("kimi-k3", "deepseek-v3", "gpt-oss-20b", "qwen3-next-80b-a3b", "gemma-3-1b", "llama-3.1-8b")

@@ -10,8 +10,8 @@ from rich.table import Table
 
 from dayzero.data.training import Generation
 from dayzero.schema import Estimate, ModelSpec, Target, Trained
-from dayzero.stages.plan.link_notes import link_notes
-from dayzero.stages.plan.reasons import by_cause
+from dayzero.stages.plan.choice.reasons import by_cause
+from dayzero.stages.plan.words.link_notes import link_notes
 from dayzero.units import format_bytes, format_seconds
 
 ALIKE = 0.005

@@ -13,9 +13,9 @@ from dayzero.data.training import Generation, generation
 from dayzero.errors import TargetError
 from dayzero.progress import SILENT, Progress
 from dayzero.schema import Cluster, Layout, Limits, Link, ModelSpec, Plan, Rejected, Target, Trained
-from dayzero.stages.plan.families import families
-from dayzero.stages.plan.sensitivity import Figures, sensitivity
-from dayzero.stages.plan.smallest import Found, smallest
+from dayzero.stages.plan.choice.families import families
+from dayzero.stages.plan.choice.sensitivity import Figures, sensitivity
+from dayzero.stages.plan.choice.smallest import Found, smallest
 
 from .evaluate import Evaluated, Evaluator
 from .explain import explained, training_notes

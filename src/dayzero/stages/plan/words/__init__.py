@@ -1,0 +1,1 @@
+"""A plan as words, tables and the JSON of the contract."""
