@@ -28,6 +28,7 @@ ifdef DATA
 	$(BIN)/python benchmarks/bench_facts.py $(DATA)/model_facts.csv $(DATA)/releases
 	$(BIN)/python benchmarks/bench_memory.py $(DATA)/measured/memory_points.csv $(DATA)/releases
 	$(BIN)/python benchmarks/bench_points.py $(DATA)/measured/inference_points.csv $(DATA)/releases $(wildcard $(DATA)/measured/peer_*.csv)
+	$(BIN)/python benchmarks/bench_training.py $(DATA)/measured/training_points.csv --releases $(DATA)/releases --memory $(DATA)/measured/memory_points.csv
 	$(BIN)/python benchmarks/bench_recipes.py $(DATA)/measured/recipes.jsonl $(DATA)/releases
 endif
 

@@ -93,11 +93,14 @@ def memory(rows: Sequence[dict[str, str]], releases: Path) -> None:
 def main() -> None:
     """Read, predict, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("points", type=Path)
-    parser.add_argument("--releases", type=Path, required=True)
+    parser.add_argument("points", type=Path, nargs="?")
+    parser.add_argument("--releases", type=Path)
     parser.add_argument("--memory", type=Path)
     parser.add_argument("--quick", action="store_true")
     asked = parser.parse_args()
+    if not asked.points or not asked.releases:
+        print("skipped: needs a table of measured steps and a folder of releases as arguments")
+        return
     with asked.points.open(newline="") as file:
         known = samples(list(csv.DictReader(file)), asked.releases)
     steps(known, asked.quick)

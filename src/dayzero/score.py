@@ -283,18 +283,36 @@ def _settings(row: Mapping[str, str]) -> Settings:
         state_share=float(states[1]) if states else None)
 
 
+def kind_of(path: Path) -> str:
+    """What a table's points are of: the kind that it has all columns for. Raises UsageError where that is none or
+    several."""
+    header = set(next(iter(_rows(path)), {}))
+    kinds = [kind for kind, columns in NEEDED.items() if set(columns) <= header]
+    if len(kinds) != 1:
+        lacking = {kind: sorted(set(columns) - header) for kind, columns in NEEDED.items()}
+        kind = min(lacking, key=lambda name: len(lacking[name]))
+        raise UsageError(f"{path} lacks the columns {', '.join(lacking[kind])} of a table of {kind} points" if not kinds
+                         else f"{path} may be a table of {' or '.join(kinds)} points",
+                         f"give --kind as one of {', '.join(NEEDED)}; docs/score.md has their columns")
+    return kinds[0]
+
+
 def read_points(path: Path, kind: str = "memory") -> list[dict[str, str]]:
     """The rows of a table. Raises UsageError when it cannot be read or lacks a column."""
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            rows = list(csv.DictReader(file))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        why = error.strerror if isinstance(error, OSError) else error
-        raise UsageError(f"cannot read {path}: {why}", "give a CSV file with a header") from None
+    rows = _rows(path)
     missing = set(NEEDED[kind]) - set(rows[0] if rows else {})
     if missing:
         raise UsageError(f"{path} lacks the columns {', '.join(sorted(missing))}", f"give a table of {kind} points")
     return [{key: value or "" for key, value in row.items() if isinstance(key, str)} for row in rows]
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            return list(csv.DictReader(file))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(f"cannot read {path}: {why}", "give a CSV file with a header") from None
 
 
 Predicted = Sequence[Prediction] | Sequence[serving.Served] | Sequence[training.Trained]

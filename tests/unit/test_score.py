@@ -10,7 +10,7 @@ from tests.support.config_release import KIMI, LLAMA, release
 
 from dayzero.data.precisions import precision
 from dayzero.errors import NotPossible, UsageError
-from dayzero.score import COLUMNS, Models, known_device, predict_memory, read_points, score
+from dayzero.score import COLUMNS, NEEDED, Models, kind_of, known_device, predict_memory, read_points, score
 
 HEADER = ("source", "model", "gpu", "gpu_mem_gib", "tp", "pp", "ep", "dp", "quant", "gpu_memory_utilization",
           "max_model_len", "notes", "framework", "kind")
@@ -123,3 +123,16 @@ def test_wrong_requests(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("model,gpu\nx,y\n")
     with pytest.raises(UsageError, match="lacks the columns"):
         read_points(tmp_path / "a.csv")
+
+
+def test_the_columns_say_what_a_table_is_of(tmp_path: Path) -> None:
+    for kind, columns in NEEDED.items():
+        (tmp_path / f"{kind}.csv").write_text(",".join(columns) + "\n" + ",".join("1" for _ in columns) + "\n")
+        assert kind_of(tmp_path / f"{kind}.csv") == kind
+    (tmp_path / "none.csv").write_text("model,gpu\na,b\n")
+    with pytest.raises(UsageError, match="lacks the columns"):
+        kind_of(tmp_path / "none.csv")
+    both = sorted({column for columns in NEEDED.values() for column in columns})
+    (tmp_path / "both.csv").write_text(",".join(both) + "\n" + ",".join("1" for _ in both) + "\n")
+    with pytest.raises(UsageError, match="memory or"):
+        kind_of(tmp_path / "both.csv")

@@ -25,22 +25,25 @@ Calibrated = Annotated[Path | None, typer.Option(
 def score(
     points: Points, releases: Releases,
     out: Annotated[Path, typer.Option("--out", help="CSV to write the predictions to.")],
-    kind: Annotated[Literal["memory", "serve", "train"], typer.Option("--kind", help="What was measured.")] = "memory",
+    kind: Annotated[Literal["memory", "serve", "train"] | None, typer.Option(
+        "--kind", help="What was measured; absent: what the columns are of.")] = None,
     calibration: Calibrated = None, as_json: AsJson = False,
 ) -> None:
     """Predict what was measured, and say how far off that is: memory and start of an engine, times of serving, or steps
     of training."""
     from dayzero.calibrate import calibration as read
     from dayzero.data.efficiency import efficiency
+    from dayzero.score import kind_of
     from dayzero.score import score as predict
     from dayzero.score_report import table
 
-    if calibration and kind != "serve":
-        raise UsageError(f"--calibration is of times of serving, and --kind is {kind}", "leave it out")
+    measured = kind or kind_of(points)
+    if calibration and measured != "serve":
+        raise UsageError(f"--calibration is of times of serving, and the points are of kind {measured}", "leave it out")
     inside = [release for folder in releases if folder.is_dir() for release in folder.iterdir()]
     refuse_output("--out", out, (points, *inside))
     known = efficiency(read(calibration)) if calibration else None
-    made, found = predict(points, releases, out, kind, known)
+    made, found = predict(points, releases, out, measured, known)
     predicted = sum(one.fits is not None for one in made)
     with output():
         console(stderr=True).print(f"{predicted} of {len(made)} rows predicted; the others say why: {out}")
