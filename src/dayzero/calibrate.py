@@ -106,7 +106,8 @@ def fitted(sample: Sample, source: str) -> Fitted:
     tried = {pull: left_out(_predictor(model, pull), sample, folds) for pull in PULLS}
     pull = min(tried, key=lambda one: _score(tried[one], sample.measured).mean())
     gained = _score(shipped, sample.measured) - _score(tried[pull], sample.measured)
-    if gained.mean() <= SURE * gained.std() / np.sqrt(rows):
+    off = [mean_error(made[:, 0], sample.measured[:, 0]) for made in (shipped, tried[pull])]
+    if gained.mean() <= SURE * gained.std() / np.sqrt(rows) or off[1] >= off[0]:
         errors = {**before, **_errors("left out", tried[pull], sample.measured)}
         return Fitted(Calibration(source=source, rows=rows, factors={}, errors=errors), False,
                       "no factors predict points that were left out clearly better than the shipped figures do")

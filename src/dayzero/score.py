@@ -287,6 +287,8 @@ def kind_of(path: Path) -> str:
     """What a table's points are of: the kind that it has all columns for. Raises UsageError where that is none or
     several."""
     header = set(next(iter(_rows(path)), {}))
+    if not header:
+        raise UsageError(f"{path} has no rows", "give a CSV file with a header and a point in each further line")
     kinds = [kind for kind, columns in NEEDED.items() if set(columns) <= header]
     if len(kinds) != 1:
         lacking = {kind: sorted(set(columns) - header) for kind, columns in NEEDED.items()}
@@ -300,6 +302,8 @@ def kind_of(path: Path) -> str:
 def read_points(path: Path, kind: str = "memory") -> list[dict[str, str]]:
     """The rows of a table. Raises UsageError when it cannot be read or lacks a column."""
     rows = _rows(path)
+    if not rows:
+        raise UsageError(f"{path} has no rows", "give a CSV file with a header and a point in each further line")
     missing = set(NEEDED[kind]) - set(rows[0] if rows else {})
     if missing:
         raise UsageError(f"{path} lacks the columns {', '.join(sorted(missing))}", f"give a table of {kind} points")

@@ -110,9 +110,9 @@ def published(row: Mapping[str, str], made: Plant, model: ModelSpec, device: Dev
     tokens, output, requests = (int(size or 0) for size in load)
     found = deployments(row["model"], device.name, engine, (tokens, output, requests))
     facts, version = notes(row["notes"]), row["framework"].partition(" ")[2].strip()
-    degrees = facts.get("prefill_tp_size", 0), facts.get("decode_tp_size", 0)
+    prefilling = facts.get("prefill_tp_size", 0), facts.get("prefill_moe_ep_size", 0)
     plants = []
-    for one in nearest(found, *degrees, row["precision"], version):
+    for one in nearest(found, prefilling, facts.get("decode_tp_size", 0), row["precision"], version):
         decode, prefill = (possible(_of_workers(side), model, inside(device)) for side in (one.decode, one.prefill))
         draft = DRAFT if one.draft_tokens is None else one.draft_tokens
         plants.append(replace(made, decode=decode, prefill=prefill, decoders=one.decode.count,

@@ -136,3 +136,7 @@ def test_the_columns_say_what_a_table_is_of(tmp_path: Path) -> None:
     (tmp_path / "both.csv").write_text(",".join(both) + "\n" + ",".join("1" for _ in both) + "\n")
     with pytest.raises(UsageError, match="memory or"):
         kind_of(tmp_path / "both.csv")
+    (tmp_path / "empty.csv").write_text(",".join(both) + "\n")
+    for kind in (kind_of, read_points):
+        with pytest.raises(UsageError, match="has no rows"):
+            kind(tmp_path / "empty.csv")

@@ -62,13 +62,14 @@ def deployments(model: str, device: str, engine: str, load: tuple[int, int, int]
     return tuple(known.get((names[-1], _letters(device), _letters(engine), *load), ())) if names else ()
 
 
-def nearest(found: Iterable[Deployment], prefill_tp: int, decode_tp: int, precision: str = "", version: str = ""
-            ) -> tuple[Deployment, ...]:
+def nearest(found: Iterable[Deployment], prefill: tuple[int, int], decode_tp: int, precision: str = "",
+            version: str = "") -> tuple[Deployment, ...]:
     """Of some deployments those that agree with the degree of decoding, and then as far as any does with the precision,
-    the degree of prefill and the version, the more important first."""
+    the degrees of prefill (tp, ep) and the version, the more important first."""
     kept = tuple(one for one in found if one.decode.tp == decode_tp)
     agreements: tuple[Callable[[Deployment], bool], ...] = (
-        lambda one: one.precision == precision, lambda one: one.prefill.tp == prefill_tp,
+        lambda one: one.precision == precision, lambda one: one.prefill.tp == prefill[0],
+        lambda one: one.prefill.ep == prefill[1],
         lambda one: bool(version) and one.version == version)
     for agrees in agreements:
         kept = tuple(filter(agrees, kept)) or kept

@@ -7,7 +7,7 @@ def test_a_published_load_is_found_whatever_the_organisation_and_precision_in_th
     load = 1024, 8192, 2048
     found = deployments("deepseek-ai/DeepSeek-R1", "gb200", "trtllm", load)
     assert found and found == deployments("nvidia/DeepSeek-R1-0528-NVFP4", "gb200", "trtllm", load)
-    kept = nearest(found, 4, 32, "fp4", "0.8.1.post2")
+    kept = nearest(found, (4, 4), 32, "fp4", "0.8.1.post2")
     assert Deployment(precision="fp4", version="0.8.1.post2", prefill=Workers(tp=4, ep=4, apart=True, count=1),
                       decode=Workers(tp=32, ep=32, apart=True, count=1), draft_tokens=0, batch=64) in kept
 
@@ -24,13 +24,13 @@ def made(tp: int, prefill_tp: int = 8, precision: str = "fp8", version: str = "1
 
 
 def test_the_degree_of_decoding_has_to_agree():
-    assert nearest([made(8)], 8, 16) == ()
+    assert nearest([made(8)], (8, 1), 16) == ()
 
 
 def test_other_statements_decide_where_any_agrees():
-    kept = nearest([made(8), made(8, precision="fp4"), made(8, prefill_tp=4)], 4, 8, "fp8", "2.0")
+    kept = nearest([made(8), made(8, precision="fp4"), made(8, prefill_tp=4)], (4, 1), 8, "fp8", "2.0")
     assert kept == (made(8, prefill_tp=4),)
-    assert nearest([made(8), made(8, version="1.1")], 8, 8, "fp8", "1.1") == (made(8, version="1.1"),)
+    assert nearest([made(8), made(8, version="1.1")], (8, 1), 8, "fp8", "1.1") == (made(8, version="1.1"),)
 
 
 def test_all_rows_are_deployments_of_a_kind_that_can_be():

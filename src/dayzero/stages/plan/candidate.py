@@ -34,6 +34,8 @@ DENSE = "linear"
 _NAMES = {"linear": DENSE, "expert": "experts", "cache": CACHE, "latent": CACHE, "state": "linear attention",
           "pointwise": POINTWISE}
 """What an engineer calls the classes of operators."""
+LEAST = 1e-12
+"""Seconds that any pass takes."""
 DECODING = "scheduling, prefill of others"
 """What of the time between tokens is no pass of the sequence's own."""
 WAITING = "waiting, scheduling"
@@ -91,26 +93,31 @@ class Planner:
             room = found.max_sequences[[row]]
             load, steps = made.load(room), (made.decoding(room)[0], prefill_step(self.target))
             token = scaled(load.decode, 1 / self.target.workload.acceptance_length)
-            passes = ((token, found.tpot_s[row], DECODING), (load.alone, found.ttft_s[row], WAITING))
-            decode, prefill = (self._by_class(part, step, one, load.narrow, float(whole), rest)
-                               for (part, whole, rest), step in zip(passes, steps, strict=True))
+            wide = float(np.max(1 + load.wide * (self.speeds.shares.common.wide - 1)))
+            passes = ((token, found.tpot_s[row], DECODING, wide), (load.alone, found.ttft_s[row], WAITING, 1.0))
+            decode, prefill = (self._by_class(part, step, one, load.narrow, float(whole), rest, factor)
+                               for (part, whole, rest, factor), step in zip(passes, steps, strict=True))
             return decode, prefill
         first, every, _, _ = costs(rooflined(self.model, self.target, self.speeds, self.graph, one, held))
         decode, prefill = ((_numbers({cause: seconds[EXPECTED] for cause, seconds in cost.causes.items()}),
                             _numbers(cost.bounds)) for cost in (every, first))
         return decode, prefill
 
-    def _by_class(self, made: Terms, step: Step, one: Layouts, narrow: float, whole: float, rest: str) -> Detail:
-        """A pass by kind of operators, and what else there is of `whole` seconds."""
+    def _by_class(self, made: Terms, step: Step, one: Layouts, narrow: float, whole: float, rest: str, factor: float
+                  ) -> Detail:
+        """A pass by kind of operators, each times `factor`, and what else there is of `whole` seconds. Where fewer
+        sequences run than could, the parts of their pass are more than the whole, and are shown in proportion."""
         seconds, bounds, shares = dict[str, float](), dict[str, float](), self.speeds.known
         prefill = step.phase == "prefill"
         for name, limit, part in self._parts(made, prefill):
             taken = float(np.max(pass_seconds(part, shares.generation, shares.engine, shares.common, prefill=prefill,
-                                              narrow=narrow)))
+                                              narrow=narrow))) * factor
             bounds[limit] = bounds.get(limit, 0.0) + taken
             parts = self._dense(made, one, step) if name == DENSE else {name: 1.0}
             for kind, share in parts.items():
                 seconds[kind] = seconds.get(kind, 0.0) + share * taken
+        fitting = min(1.0, whole / max(sum(seconds.values()), LEAST))
+        seconds, bounds = ({name: fitting * taken for name, taken in parts.items()} for parts in (seconds, bounds))
         seconds[rest] = bounds[rest] = max(0.0, whole - sum(seconds.values()))
         return _numbers(seconds), bounds
 

@@ -1,8 +1,10 @@
 """The example card of 2.78 T parameters on the example targets: what its makers' serving recipes need, too."""
 
+import msgspec
 import pytest
 
 from dayzero.resolve import resolve_target
+from dayzero.schema import Layout
 from dayzero.stages.plan import plan
 from dayzero.stages.read import read
 
@@ -35,3 +37,22 @@ def test_every_rejected_layout_has_a_rule(card, root):
     found = planned(card, root, "h200-2x8")
     assert all(one.rule and one.message for one in found.rejected)
     assert found.evaluated >= 30
+
+
+def test_causes_add_up_to_the_time_of_a_token_also_where_experts_are_spread_widely(card, root):
+    asked = resolve_target(root / "examples" / "targets" / "h200-2x8.toml")
+    asked = msgspec.structs.replace(
+        asked, cluster=msgspec.structs.replace(asked.cluster, nodes=4), layouts=(Layout(tp=2, ep=32, dp=16),),
+        workload=msgspec.structs.replace(asked.workload, concurrency=8))
+    (one,) = plan(card, asked).candidates
+    assert sum(one.decode_seconds.values()) == pytest.approx(one.tpot_s.value)
+
+
+def test_what_the_model_or_the_engine_was_not_made_for_is_said(card, root):
+    asked = resolve_target(root / "examples" / "targets" / "h200-2x8.toml")
+    long = msgspec.structs.replace(asked, workload=msgspec.structs.replace(asked.workload, input_tokens=2_000_000))
+    assert any("longer than the 1,048,576" in note for note in plan(card, long).notes)
+    assert not any("longer than" in note for note in plan(card, asked).notes)
+    other = resolve_target(root / "examples" / "targets" / "ascend910b-2x8.toml")
+    assert any("weights in mxfp4" in note for note in plan(card, other).notes)
+    assert not any("weights in mxfp4" in note for note in plan(card, asked).notes)

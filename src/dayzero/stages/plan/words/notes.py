@@ -14,6 +14,9 @@ from dayzero.stages.plan.ways.apart import between
 
 from .link_notes import link_notes
 
+MICROSCALED = ("mxfp4", "mxfp8", "nvfp4")
+"""Schemes that engines and families of weights call by one name."""
+
 
 def notes(model: ModelSpec, target: Target, speeds: Speeds, graph: OpGraph | None) -> tuple[str, ...]:
     """What all figures leave out."""
@@ -89,6 +92,15 @@ def _model_notes(model: ModelSpec, target: Target) -> Iterator[str]:
 
 def _workload_notes(model: ModelSpec, target: Target) -> Iterator[str]:
     workload, device = target.workload, target.cluster.device
+    if model.max_positions and workload.length > model.max_positions:
+        yield (f"sequences of {workload.length:,} tokens are longer than the {model.max_positions:,} that the "
+               "model's config states")
+    able = target.engine.facts.schemes
+    unknown = sorted({family.scheme for family in model.families if takes_part(family, model)
+                      and family.scheme in MICROSCALED} - set(able if able is not None else MICROSCALED))
+    if unknown:
+        yield (f"the engine is not known to run weights in {', '.join(unknown)}; its schemes are "
+               f"{', '.join(able or ())} (dayzero preflight)")
     if workload.draft_tokens:
         draft = ("the release's own multi-token-prediction layers" if drafted(model, target) else
                  "not known, so its time and memory are left out")
