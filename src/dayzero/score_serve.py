@@ -166,7 +166,7 @@ class Cases:
         name = engine_name(row["framework"])
         narrow = weights_at_most_8_bits(model)
         load, fits = self._load(model, device, made, name, tokens, output, requests, narrow)
-        load = replace(load, drafted=float(_drafted(row.get("spec_decode", ""))))
+        load = replace(load, drafted=float(not made.draft and _drafted(row.get("spec_decode", ""))))
         kind = "together" if not made.apart else "unstated" if made.imagined else "apart"
         assumed = [f"not stated, taken from the default workload: {', '.join(missing)}"] if missing else []
         assumed += ["pipeline stages are timed one after another"] if made.stages > 1 else []
