@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import argparse
 import tomllib
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,8 +20,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from dayzero.data.efficiency import Efficiency
-from dayzero.fitting import Array, Sample, drafting, gather, least_squares, left_out, relative, robust
+from dayzero.data.efficiency import KERNEL_FACTORS, Efficiency
+from dayzero.fitting import NEAR, STEP, Array, Sample, drafting, gather, least_squares, left_out, relative, robust
 from dayzero.score_serve import Case
 from dayzero.stages.plan.times.serving import served
 
@@ -30,24 +32,37 @@ LATER = {"apart": ("apart_request", "apart_queue", "apart_power", "apart_capacit
          "unstated": ("unstated_tpot", "unstated_wide", "unstated_capacity", "unstated_queue", "unstated_power")}
 """Figures of points whose workers are apart, by what is known of them: fitted last, for much of how those were run is
 not stated."""
+NONE = {field: np.ones(0) for field in ("between", "first", "burst")}
+"""Figures of no releases."""
 TABLED = ("expert_rate", "expert_bytes", "expert_rows", "expert_call")
 """Figures that start from tables of operators."""
-WEIGHTS = (1.0, 0.7)
+WEIGHTS = (1.0, 0.6)
 """Of errors of the time between tokens, and of that to the first."""
+WAITS = ("request", "queue", "queue_power", "loaded", "burst", "first")
+"""Figures that do not change the time between tokens: fitted once more to that to the first token alone,"""
+WEIGHED = (0.0, 1.4)
+"""with these weights,"""
+CLOSE = 0.12
+"""and nearer to the points in the middle: waiting is what tables disagree most about."""
+MANY, SOME = 20, 5
+"""Points that a release of an engine needs for figures of its own, and of each of at least two families of models: what
+one family alone was run with says as much of the family."""
+Release = tuple[str, str]
+"""Engine and version."""
 
 
 class Figures:
     """The figures as one vector of logs."""
 
-    def __init__(self, start: dict[str, Any]) -> None:
-        self.start, self.fixed = start, start["fixed"]
+    def __init__(self, start: dict[str, Any], releases: Sequence[Release] = ()) -> None:
+        self.start, self.fixed, self.releases = start, start["fixed"], list(releases)
         self.arches = [one["arch"] for one in start["generations"]]
         self.names = [one["names"] for one in start["engines"]]
         self.schemes = list(dict.fromkeys(one["scheme"] for one in start["kernels"]))
         pairs = len(self.names) * len(self.schemes)
         self.counts = {"generation": len(self.arches), "engine": len(self.names), "common": 1,
                        "kernel": len(self.arches), "engine_scheme": pairs,
-                       "generation_engine": len(self.arches) * len(self.names)}
+                       "generation_engine": len(self.arches) * len(self.names), "release": len(self.releases)}
         self.keys = [(part, field, i) for part, count in self.counts.items() for field in start[part]
                      for i in range(count)]
         self.first = np.log([start[part][field][0] for part, field, _ in self.keys])
@@ -85,8 +100,8 @@ class Figures:
         made["expert_call"] = made["expert_call"] * slower
         prefill = tables["generation_engine"]["prefill"].reshape(len(self.arches), len(self.names))
         made["prefill"] = np.repeat(prefill[:, :, None], len(self.schemes), axis=2)
-        made["linear"] = np.broadcast_to(tables["engine_scheme"]["linear"].reshape(shape), slower[None].shape
-                                         ).repeat(len(self.arches), axis=0)
+        for field in ("linear", "first", "apart_decode", "apart_prefill"):
+            made[field] = np.repeat(tables["engine_scheme"][field].reshape(1, *shape), len(self.arches), axis=0)
         return made
 
     def predict(self, vector: Array, sample: Sample) -> Array:
@@ -99,34 +114,77 @@ class Figures:
         generation |= {field: made[field][at[0], at[1], at[3]] for field in TABLED}
         linear = made["linear"][at[0], at[1], at[2]]
         generation |= {field: generation[field] / linear for field in ("linear_rate", "linear_bytes")}
-        engine["prefill_factor"] = engine["prefill_factor"] * made["prefill"][at[0], at[1], 0]
+        engine["first"] = np.ones(len(sample.cases))
+        for factor, field in KERNEL_FACTORS.items():
+            engine[field] = engine[field] * made[factor][at[0], at[1], at[4]]
+        own = {field: np.append(values, 1.0)[at[5]] for field, values in tables.get("release", NONE).items()}
+        engine |= {"between": own["between"], "first": engine["first"] * own["first"],
+                   "burst": engine["burst"] * own["burst"]}
         common = SimpleNamespace(**{field: values[0] for field, values in tables["common"].items()}, **self.fixed)
         return np.stack(served(sample.load, SimpleNamespace(**generation), SimpleNamespace(**engine), common), axis=1)
 
     def places(self, sample: Sample) -> tuple[Array, ...]:
-        """Positions of each case's generation, engine, scheme of products and scheme of experts."""
+        """Positions of each case's generation, engine, scheme of products, of experts, of experts where there are any,
+        and release."""
         cases = sample.cases
         if self._placed is None or self._placed[0] is not cases:
-            schemes = [[self.schemes.index(name) if name in self.schemes else 0 for name in case.schemes]
-                       for case in cases]
-            columns = np.array([[_index(case.device.arch, self.arches), _index(case.engine, self.names), *own]
-                                for case, own in zip(cases, schemes, strict=True)]).T
+            schemes = [[self.schemes.index(name) if name in self.schemes else 0 for name in (
+                *case.schemes, next((one for one in reversed(case.schemes) if one in self.schemes), ""))]
+                for case in cases]
+            columns = np.array([[_index(case.device.arch, self.arches), _index(case.engine, self.names), *own,
+                                 self._release(case)] for case, own in zip(cases, schemes, strict=True)]).T
             self._placed = cases, tuple(columns)
         return self._placed[1]
 
-    def fit(self, sample: Sample, vector: Array, free: Array, weights: tuple[float, float] = WEIGHTS) -> Array:
-        """The vector that fits the sample best, moving the free figures only."""
+    def _release(self, case: Case) -> int:
+        own = case.engine, case.version
+        return self.releases.index(own) if own in self.releases else len(self.releases)
+
+    def fit(self, sample: Sample, vector: Array, free: Array, weights: tuple[float, float] = WEIGHTS,
+            near: float = NEAR) -> Array:
+        """The vector that fits the sample best, moving the free figures only; `near` as that of `robust`."""
         for distance in (np.log, relative):
             def residuals(values: Array, distance: Any = distance, vector: Array = vector) -> Array:
                 whole = vector.copy()
                 whole[free] = values
                 off = distance(self.predict(whole, sample) / sample.measured)
                 held = (whole - self.first)[free] / self.width[free] * 0.7
-                return np.concatenate([*(3 * weight * robust(off[:, i]) for i, weight in enumerate(weights)), held])
+                pulled = (3 * weight * robust(off[:, i], near) for i, weight in enumerate(weights))
+                return np.concatenate([*pulled, held])
+
+            def slopes(values: Array, off: Array, residuals: Any = residuals) -> Array:
+                return self.slopes(residuals, values, off, np.flatnonzero(free), sample)
 
             vector = vector.copy()
-            vector[free] = least_squares(residuals, vector[free])
+            vector[free] = least_squares(residuals, vector[free], slopes=slopes)
         return vector
+
+    def slopes(self, residuals: Any, values: Array, off: Array, free: Array, sample: Sample) -> Array:
+        """The Jacobian: figures of one field are changed together, for each case has one of them. The residuals are
+        those of all cases, one kind after another, and of how far each figure is pulled."""
+        made, owners = np.zeros((len(off), len(values))), self.owners(sample)
+        fields: dict[tuple[str, str], list[int]] = {}
+        for column, key in enumerate(free):
+            fields.setdefault(self.keys[key][:2], []).append(column)
+        for (part, field), columns in fields.items():
+            moved = values.copy()
+            moved[columns] += STEP
+            change = (residuals(moved) - off) / STEP
+            owner = np.tile(owners.get(field if part == "engine_scheme" else part, owners["common"]),
+                            (len(off) - len(values)) // len(sample.cases))
+            for column in columns:
+                rows = np.append(np.flatnonzero(owner == self.keys[free[column]][2]), len(owner) + column)
+                made[rows, column] = change[rows]
+        return made
+
+    def owners(self, sample: Sample) -> dict[str, Array]:
+        """Part, or field of engines and schemes -> which of its figures each case has."""
+        generation, engine, products, experts, most, release = self.places(sample)
+        schemes, engines = len(self.schemes), len(self.names)
+        return {"generation": generation, "kernel": generation, "engine": engine, "common": 0 * engine,
+                "generation_engine": generation * engines + engine, "release": release,
+                "linear": engine * schemes + products, "expert": engine * schemes + experts,
+                **dict.fromkeys(("first", "apart_decode", "apart_prefill"), engine * schemes + most)}
 
     def drafted(self, vector: Array, sample: Sample) -> Array:
         """1 for cases of runs that are nearer to the prediction if the model proposes tokens than if not: tables do not
@@ -142,16 +200,37 @@ class Figures:
 
     def fitted(self, sample: Sample) -> Array:
         """All figures: first those of engines that do everything, then those of workers apart."""
-        later = np.array([any(field in own for own in LATER.values()) for _, field, _ in self.keys])
+        told = set(releases(sample))
+        later = np.array([any(field in own for own in LATER.values())
+                          or (part == "release" and self.releases[i] not in told) for part, field, i in self.keys])
         together = sample.part(sample.kinds == "together")
         vector = self.first
+        scaled = np.array([key[:2] == ("engine_scheme", "first") for key in self.keys])
         for _ in range(2):
-            vector = self.fit(drafting(together, self.drafted(vector, together)), vector, ~later)
+            vector = self.fit(drafting(together, self.drafted(vector, together)), vector, ~later & ~scaled)
+        waits = ~later & np.array([field in WAITS for _, field, _ in self.keys])
+        vector = self.fit(together, vector, waits, WEIGHED, CLOSE)
         for kind, own in LATER.items():
             free = np.array([field in own for _, field, _ in self.keys])
             if (kept := sample.kinds == kind).any():
                 vector = self.fit(sample.part(kept), vector, free)
         return vector
+
+
+def releases(sample: Sample) -> list[Release]:
+    """Those with figures of their own; points that state no version may be of any."""
+    families: dict[Release, Counter[str]] = {}
+    for case, family in zip(sample.cases, sample.families, strict=True):
+        families.setdefault((case.engine, case.version), Counter())[str(family)] += 1
+    return sorted(one for one, found in families.items()
+                  if one[1] and found.total() >= MANY and sum(count >= SOME for count in found.values()) > 1)
+
+
+def halves(sample: Sample) -> Array:
+    """Each run in one of two halves, by chance, the same each time."""
+    runs = np.unique([str(run) for run in sample.runs], return_inverse=True)[1]
+    made: Array = np.random.default_rng(3).permutation(runs.max() + 1)[runs] % 2
+    return made
 
 
 def _index(name: str, groups: list[list[str]]) -> int:
@@ -189,13 +268,16 @@ def convert(figures: Figures, vector: Array, rows: int, spread: dict[str, float]
     known += [{**one, "arch": [], **{field: float(np.exp(np.mean([np.log(each[field]) for each in known if (
         each["engine"], each["scheme"]) == (one["engine"], one["scheme"])]))) for field in kernels}}
         for one in known if one["arch"] == figures.arches[-1]]
+    changed = [{"engine": engine, "version": version,
+                **{field: float(values[i]) for field, values in tables["release"].items()}}
+               for i, (engine, version) in enumerate(figures.releases)]
     return msgspec.convert({
         "source": "aiconfigurator-core 0.12 (Apache-2.0), systems/silicon_sample.csv: measured serving points",
         "rows": rows, "spread": spread,
         "common": {**{field: float(values[0]) for field, values in tables["common"].items()}, **start["fixed"]},
         "generations": entries("generation", start["generations"], {"arch": []}),
         "engines": entries("engine", start["engines"], {"names": ["any"], "reserved": 0.0, "stream": 0.01}),
-        "kernels": known, "intervals": intervals}, Efficiency)
+        "kernels": known, "releases": changed, "intervals": intervals}, Efficiency)
 
 
 def shown(name: str, made: Array, sample: Sample, kept: Array) -> dict[str, float]:
@@ -233,7 +315,7 @@ def written(known: Efficiency) -> str:
     for part in ("spread", "common"):
         lines += ["", f"[{part}]", *(f'{field if part == "common" else value(field)} = {value(one)}'
                                      for field, one in whole[part].items())]
-    for part in ("generations", "engines", "kernels", "intervals"):
+    for part in ("generations", "engines", "kernels", "releases", "intervals"):
         for entry in whole[part]:
             lines += ["", f"[[{part}]]", *(f"{field} = {value(one)}" for field, one in entry.items())]
     return "\n".join(lines) + "\n"
@@ -247,9 +329,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=ROOT / "src/dayzero/data/efficiency.toml")
     asked = parser.parse_args()
     start = tomllib.loads((Path(__file__).parent / "efficiency_start.toml").read_text())
-    figures = Figures(start)
-    sample = gather(asked.points, [asked.releases], blank(start), lambda case: _index(case.device.arch, figures.arches)
-                    >= 0 and _index(case.engine, figures.names) >= 0)
+    known = Figures(start)
+    sample = gather(asked.points, [asked.releases], blank(start), lambda case: _index(case.device.arch, known.arches)
+                    >= 0 and _index(case.engine, known.names) >= 0)
+    figures = Figures(start, releases(sample))
     vector = figures.fitted(sample)
     made, kinds, systems = figures.predict(vector, sample), sample.kinds, sample.devices
     spread: dict[str, float] = {}
@@ -265,10 +348,10 @@ def main() -> None:
         found = figures.fitted(part)
         return lambda other: figures.predict(found, other)
 
-    for name, groups in (("family", families), ("system", systems)):
+    for name, groups in (("family", families), ("system", systems), ("half of the runs", halves(sample))):
         out[name] = left_out(refitted, sample, groups)
         spread |= shown(f"{name} left out", out[name], sample, together)
-        for group in np.unique(groups):
+        for group in np.unique(groups) if name != "half of the runs" else ():
             shown(f"  {group}", out[name], sample, together & (groups == group))
     bands = []
     for kind in names:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +31,19 @@ def cli_page() -> str:
              "Written by `make docs` from the program; `dayzero VERB --help` says the same.", "",
              "Exit codes: 0 it works, 1 a verdict is fail or a stage failed, 2 the request is wrong or the system",
              "refuses, 130 interrupted, 141 the reader of the output has gone, 143 ended by SIGTERM.", ""]
-    for verb, command in get_command(app).commands.items():
-        lines += [f"## dayzero {verb}", "", command.help.strip(), "", "| argument or option | meaning |", "|---|---|",
-                  *_options(command), ""]
+    for verb, command in _commands(get_command(app)):
+        lines += [f"## dayzero {verb}", "", command.help.strip(), ""]
+        if rows := _options(command):
+            lines += ["| argument or option | meaning |", "|---|---|", *rows, ""]
     return "\n".join(lines)
+
+
+def _commands(group: Any, before: str = "") -> Iterator[tuple[str, Any]]:
+    """(words, command) of all commands, those of groups behind the group."""
+    for name, command in group.commands.items():
+        yield f"{before}{name}", command
+        if hasattr(command, "commands"):
+            yield from _commands(command, f"{before}{name} ")
 
 
 def _fields(node: ast.ClassDef) -> list[str]:

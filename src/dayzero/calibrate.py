@@ -11,14 +11,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import numpy as np
 import tomli_w
 
-from dayzero.data.efficiency import FACTORS, Efficiency, efficiency
+from dayzero.data.causes import FACTORS
+from dayzero.data.efficiency import Efficiency, efficiency
 from dayzero.errors import TargetError, UsageError
 from dayzero.fitting import Array, Sample, gather, least_squares, left_out, mean_error, robust
+from dayzero.progress import SILENT, Progress
 from dayzero.schema.calibration import Calibration
 from dayzero.schema.store import write_atomic
 from dayzero.stages.plan.times.serving import served
@@ -31,9 +34,13 @@ PULLS = (0.05, 0.15, 0.4)
 """Logs of a factor that count as much as one point that is off by as much as `fitting.NEAR`: the choice."""
 FOLDS = 5
 """Parts of a table whose points were all run in one way."""
+MOST_FOLDS = 10
+"""Parts of one whose points were run in many ways."""
 SURE = 2.0
 """Standard errors by which points left out have to be predicted better than by the shipped figures."""
 CAUSES = tuple(FACTORS)
+Figures = dict[str, Any]
+"""Field -> figure, or one for each case."""
 
 
 @dataclass(frozen=True)
@@ -56,44 +63,52 @@ class Model:
 
     def predict(self, logs: Array, sample: Sample) -> Array:
         """Seconds, shape [cases, 2]: between tokens, to the first. `logs`: of the factors, in the order of CAUSES."""
-        figures = [self.known.figures(case.device.arch, case.engine, *case.schemes) for case in sample.cases]
-        factors = dict(zip(CAUSES, np.exp(logs), strict=True))
-        generation, engine = (_columns([one[0] for one in figures]), _columns([one[1] for one in figures]))
-        common = {field: getattr(self.known.common, field) for field in self.known.common.__struct_fields__}
-        for cause, fields in FACTORS.items():
-            for field, power in fields.items():
-                for part in (generation, engine, common):
-                    if field in part and not (field == "prefill_factor" and part is generation):
-                        part[field] = part[field] * factors[cause] ** power
-        figures_of = [SimpleNamespace(**part) for part in (generation, engine, common)]
-        return np.stack(served(sample.load, *figures_of), axis=1)
+        return _times(logs, sample, self._figures(sample))
 
     def fit(self, sample: Sample, pull: float) -> Array:
         """The logs of the factors."""
+        figures = self._figures(sample)
+
         def residuals(logs: Array) -> Array:
-            off = np.log(self.predict(logs, sample) / sample.measured)
+            off = np.log(_times(logs, sample, figures) / sample.measured)
             return np.concatenate([robust(off[:, 0]), 0.5 * robust(off[:, 1]), 0.2 * logs / pull])
 
         return least_squares(residuals, np.zeros(len(CAUSES)))
 
+    def _figures(self, sample: Sample) -> tuple[Figures, Figures, Figures]:
+        """Those of the generation and of the engine, one for each case, and those that all cases have."""
+        each = [case.figures(self.known) for case in sample.cases]
+        common = {field: getattr(self.known.common, field) for field in self.known.common.__struct_fields__}
+        return _columns([one[0] for one in each]), _columns([one[1] for one in each]), common
 
-def _columns(figures: Sequence[msgspec.Struct]) -> dict[str, Array]:
+
+def _times(logs: Array, sample: Sample, figures: tuple[Figures, Figures, Figures]) -> Array:
+    parts, factors = [dict(part) for part in figures], dict(zip(CAUSES, np.exp(logs), strict=True))
+    for cause, fields in FACTORS.items():
+        for field, power in fields.items():
+            for part in parts:
+                if field in part and not (field == "prefill_factor" and part is parts[0]):
+                    part[field] = part[field] * factors[cause] ** power
+    return np.stack(served(sample.load, *(SimpleNamespace(**part) for part in parts)), axis=1)
+
+
+def _columns(figures: Sequence[msgspec.Struct]) -> Figures:
     """Field -> one figure for each case."""
     return {field: np.array([getattr(one, field) for one in figures])
             for field in figures[0].__struct_fields__ if field not in ("arch", "names")}
 
 
-def calibrate(points: Path, releases: Sequence[Path], out: Path) -> Fitted:
+def calibrate(points: Path, releases: Sequence[Path], out: Path, progress: Progress = SILENT) -> Fitted:
     """Fit the factors to a table of serving points and write them. Raises UsageError, and NotPossible where no row says
     enough."""
-    sample = gather(points, releases, efficiency())
-    found = fitted(sample, points.name)
+    sample = gather(points, releases, efficiency(), progress=progress)
+    found = fitted(sample, points.name, progress)
     stated = {key: value for key, value in msgspec.to_builtins(found.calibration).items() if value is not None}
     write_atomic(out, tomli_w.dumps(stated).encode())
     return found
 
 
-def fitted(sample: Sample, source: str) -> Fitted:
+def fitted(sample: Sample, source: str, progress: Progress = SILENT) -> Fitted:
     """The factors that predict points best that were left out."""
     model, nothing = Model(efficiency()), np.zeros(len(CAUSES))
     shipped = model.predict(nothing, sample)
@@ -103,6 +118,7 @@ def fitted(sample: Sample, source: str) -> Fitted:
         return Fitted(Calibration(source=source, rows=rows, factors={}, errors=before), False,
                       f"{rows} rows that say enough are fewer than {FEW}")
     folds = _folds(sample)
+    progress.update(f"fitting {rows} points")
     tried = {pull: left_out(_predictor(model, pull), sample, folds) for pull in PULLS}
     pull = min(tried, key=lambda one: _score(tried[one], sample.measured).mean())
     gained = _score(shipped, sample.measured) - _score(tried[pull], sample.measured)
@@ -119,7 +135,10 @@ def fitted(sample: Sample, source: str) -> Fitted:
                if abs(factor - 1) > 0.005}
     bands = _bands(tried[pull], sample.measured) if rows >= ENOUGH else (None, None)
     made = Calibration(source=source, rows=rows, factors=factors, tpot=bands[0], ttft=bands[1], errors=errors)
-    return Fitted(made, True, f"tried on each of {len(np.unique(folds))} parts of the table, left out of the fit")
+    launched = sum(case.published for case in sample.cases)
+    options = f"; {launched} points have the options of published launches of their load" if launched else ""
+    return Fitted(made, True, f"tried on each of {len(np.unique(folds))} parts of the table, left out of the fit"
+                  + options)
 
 
 def _predictor(model: Model, pull: float) -> Callable[[Sample], Callable[[Sample], Array]]:
@@ -133,7 +152,7 @@ def _predictor(model: Model, pull: float) -> Callable[[Sample], Callable[[Sample
 def _folds(sample: Sample) -> Array:
     """Points that were run in one way together, if there are at least three ways; else every fifth."""
     runs = np.unique([str(run) for run in sample.runs], return_inverse=True)[1]
-    return runs if runs.max() >= 2 else np.arange(len(runs)) % FOLDS
+    return runs % MOST_FOLDS if runs.max() >= 2 else np.arange(len(runs)) % FOLDS
 
 
 def _score(made: Array, measured: Array) -> Array:

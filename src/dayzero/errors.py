@@ -7,6 +7,7 @@ keeps its traceback.
     │   └── UnsafePathError      a path in a release that leaves its folder
     ├── CardError                a card: a fact is missing, of the wrong type or contradicts another
     ├── HubError                 the model hub: not found, gated, unreachable
+    ├── EndpointError            a server of a model: unreachable, refuses, or answers something else
     ├── TargetError              target.toml, a device or an engine
     ├── LayoutError              parallel degrees that do not make the world size
     ├── StoreError               the run directory: cannot be written or read, or is in use
@@ -51,6 +52,10 @@ class CardError(DayzeroError):
 
 class HubError(DayzeroError):
     """The model hub does not have it, does not give it, or cannot be reached."""
+
+
+class EndpointError(DayzeroError):
+    """A server of a model cannot be reached, refuses a request, or answers something else than was asked for."""
 
 
 class TargetError(DayzeroError):

@@ -16,6 +16,7 @@ import numpy as np
 
 from dayzero.data.efficiency import Efficiency
 from dayzero.errors import DayzeroError, NotPossible
+from dayzero.progress import SILENT, Progress
 from dayzero.score import Models, read_points
 from dayzero.score_serve import Case, Cases
 from dayzero.stages.plan.times.serving import Load
@@ -25,6 +26,8 @@ NEAR = 0.3
 another way than it says, and no figure of a class of operators explains them."""
 FAR = 4.0
 """Times the measurement above which a prediction counts no worse."""
+STEP = 1e-4
+"""Of figures, for differences."""
 Array = np.ndarray[Any, Any]
 
 
@@ -63,12 +66,14 @@ class Sample:
         return np.array([case.device.name for case in self.cases])
 
 
-def gather(points: Path, releases: Sequence[Path], known: Efficiency, wanted: Callable[[Case], bool] = lambda _: True
-           ) -> Sample:
+def gather(points: Path, releases: Sequence[Path], known: Efficiency, wanted: Callable[[Case], bool] = lambda _: True,
+           progress: Progress = SILENT) -> Sample:
     """The cases of all rows of a table that say enough. Raises UsageError when it cannot be read."""
     cases, measured, numbers, families, runs = [], [], [], [], []
     maker = Cases(Models(releases), known)
-    for number, row in enumerate(read_points(points, "serve")):
+    rows = read_points(points, "serve")
+    for number, row in enumerate(rows):
+        progress.update(f"counting what {len(rows)} points do", number, len(rows))
         try:
             times = [float(row[key]) / 1000 for key in ("tpot_ms_mean", "ttft_ms_mean")]
             made, model = maker.of(row), maker.model(row)
@@ -86,9 +91,9 @@ def gather(points: Path, releases: Sequence[Path], known: Efficiency, wanted: Ca
     return Sample(cases, np.array(measured), numbers, families, runs, load)
 
 
-def robust(off: Array) -> Array:
-    """Square roots of the loss log(1 + (off / near)^2) near^2, with the sign."""
-    made: Array = np.sign(off) * NEAR * np.sqrt(np.log1p((off / NEAR) ** 2))
+def robust(off: Array, near: float = NEAR) -> Array:
+    """Square roots of the loss log(1 + (off / near)^2) near NEAR, with the sign: near 0 that of (off)^2 NEAR / near."""
+    made: Array = np.sign(off) * np.sqrt(near * NEAR * np.log1p((off / near) ** 2))
     return made
 
 
@@ -98,12 +103,17 @@ def relative(ratio: Array) -> Array:
     return made
 
 
-def least_squares(residuals: Callable[[Array], Array], start: Array, rounds: int = 40) -> Array:
-    """Levenberg-Marquardt with a Jacobian from differences."""
+def least_squares(residuals: Callable[[Array], Array], start: Array, rounds: int = 40,
+                  slopes: Callable[[Array, Array], Array] | None = None) -> Array:
+    """Levenberg-Marquardt. `slopes`: from figures and their residuals the Jacobian, shape [residuals, figures]; None:
+    from differences, one figure after another."""
+    def differences(at: Array, off: Array) -> Array:
+        return np.stack([(residuals(at + STEP * axis) - off) / STEP for axis in np.eye(len(at))], axis=1)
+
     at: Array = start.copy()
     off, damping = residuals(at), 1e-2
     for _ in range(rounds):
-        slope = np.stack([(residuals(at + 1e-4 * axis) - off) / 1e-4 for axis in np.eye(len(at))], axis=1)
+        slope = (slopes or differences)(at, off)
         square, pull = slope.T @ slope, slope.T @ off
         for _ in range(8):
             step = np.linalg.solve(square + damping * np.diag(np.diag(square) + 1e-9), -pull)

@@ -54,6 +54,10 @@ class Options:
     """Whether it looks for the smallest cluster that works, also where this one does."""
     layouts: tuple[Layout, ...] = ()
     """Layouts to run; empty: the plan's best."""
+    plan: str | None = None
+    """File or run directory with the plan to run by; None: the one that is made for the target."""
+    backend: str = ""
+    """Kind of device that a run computes on; empty: the target's."""
     prompts: tuple[str, ...] = ()
     """Prompts to generate from; empty: the fixed set."""
     max_new_tokens: int = 32

@@ -22,6 +22,7 @@ from dayzero import __version__
 from dayzero.data.vocabulary import vocabulary
 from dayzero.errors import DayzeroError, NotPossible, ReleaseError, StageError, UsageError, did_you_mean
 from dayzero.job import Job, Options, Stage, make_stage, up_to_date
+from dayzero.plan_file import placed
 from dayzero.progress import SILENT, Progress
 from dayzero.resolve import check_target, links_identity, read_engine, read_target, resolve_target
 from dayzero.schema import (
@@ -97,9 +98,11 @@ def _plan(job: Job) -> Plan:
 def _run(job: Job) -> RunRecord:
     from dayzero.stages.run import run
 
-    return run(job.need("read", Release), job.need("plan", Plan), job.need("target", Target), folder=job.folder.path,
-               layouts=job.options.layouts or None, prompts=job.options.prompts or None,
-               max_new_tokens=job.options.max_new_tokens, seed=job.options.seed, progress=job.progress)
+    release, asked = job.need("read", Release), job.options
+    stages, budgets = placed(asked.plan, asked.layouts, len(release.model.layers), asked.backend)
+    return run(release, job.need("plan", Plan), job.need("target", Target), folder=job.folder.path,
+               layouts=asked.layouts or None, prompts=asked.prompts or None, max_new_tokens=asked.max_new_tokens,
+               seed=asked.seed, backend=asked.backend, stages=stages, budgets=budgets, progress=job.progress)
 
 
 def _check(job: Job) -> Verdict:
@@ -183,7 +186,8 @@ STAGES: tuple[Stage, ...] = (
     Stage(number=5, name="plan", noun=Plan, make=_plan, needs=("read", "target"), uses=("trace",),
           options=("top", "explain", "smallest")),
     Stage(number=6, name="run", noun=RunRecord, make=_run, needs=("read", "preflight", "plan", "target"),
-          options=("layouts", "prompts", "max_new_tokens", "seed"), beside="6-run"),
+          options=("layouts", "prompts", "max_new_tokens", "seed", "plan", "backend"), beside="6-run",
+          identity=lambda job: _file_identity(job.options.plan)),
     Stage(number=7, name="check", noun=Verdict, make=_check, needs=("read", "run"), options=("reference",),
           identity=lambda job: _file_identity(job.options.reference)),
     Stage(number=8, name="emit", noun=Bundle, make=_emit, needs=("read", "plan", "target"), uses=("check",),

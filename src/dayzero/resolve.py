@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 import tomli_w
 
+from dayzero.data.causes import FACTORS
 from dayzero.data.devices import FP8_DIALECTS, LOCAL, device
-from dayzero.data.efficiency import FACTORS
 from dayzero.data.engines import resolve_engine
 from dayzero.data.precisions import precision, precision_names
 from dayzero.data.topologies import NOMINAL, applied, matching, topology

@@ -22,7 +22,7 @@ from dayzero.data.allocation import allocation, allocations
 from dayzero.data.devices import known_device
 from dayzero.data.efficiency import Efficiency
 from dayzero.data.engines import NEUTRAL
-from dayzero.data.precisions import Precision, is_precision, precision, variant
+from dayzero.data.precisions import Precision, family, precision, variant
 from dayzero.errors import DayzeroError, NotPossible, UsageError
 from dayzero.placement import split_layers, stage_bytes
 from dayzero.placement.held import held_bytes
@@ -45,9 +45,6 @@ NEEDED = {
 """Columns that a table of points has to have, by kind."""
 GIB = 2**30
 _NOTHING = ("", "nan", "none")
-_STAGES = ("instruct", "base", "chat", "it", "hf", "thinking", "think", "reasoning", "preview", "exp", "dynamic",
-           "meta", "4bit", "8bit", "static", "pertensor", "per", "tensor", "kv", "block")
-_DATE = re.compile(r"\d{4}(\d{4})?")
 _NEAR = 0.1
 _MOST = 2**40
 _CACHE = re.compile(r"(?:kv(?: cache)?[ :]*(?P<after>fp8\w*))|(?:(?P<before>fp8\w*) kv)", re.IGNORECASE)
@@ -109,8 +106,8 @@ class Models:
             exact = [path for key, path in self._paths.items() if _spellings(key.split("__", 1)[-1])[0] == short]
             if exact:
                 return exact[0]
-        family = _family(_spellings(name)[0])
-        related = [path for path in self._paths.values() if _family(path.name.split("__", 1)[-1]) == family]
+        wanted_words = family(_spellings(name)[0])
+        related = [path for path in self._paths.values() if family(path.name.split("__", 1)[-1]) == wanted_words]
         same = [path for path in related if wanted and precision(path.name) == wanted]
         plain = [path for path in related if precision(path.name) is None]
         return next(iter((*same, *plain, *related)), None)
@@ -130,13 +127,6 @@ def _spellings(name: str) -> list[str]:
     last = name.rsplit("/", 1)
     shorts = [last[-1]] if len(last) == 1 or len(last[-1]) > 3 else [last[0], last[-1]]
     return [short.strip().lower().replace(" ", "-").replace("_", "-") for short in shorts]
-
-
-def _family(name: str) -> tuple[str, ...]:
-    """The words of a name that are no precision, training stage or date."""
-    words = re.split(r"[-_ ]+", name.lower())
-    return tuple(word for word in words
-                 if word and not is_precision(word) and word not in _STAGES and not _DATE.fullmatch(word))
 
 
 def predict_memory(rows: Sequence[Mapping[str, str]], models: Models) -> Iterator[Prediction]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from dayzero.data.deployments import Workers, deployments, nearest
+from dayzero.data.launches import NONE, Options, Point, options, stated
 from dayzero.errors import NotPossible
 from dayzero.placement.split import is_expert
 from dayzero.schema import Device, Layout, ModelSpec
@@ -20,6 +21,7 @@ from dayzero.schema import Device, Layout, ModelSpec
 _NAMED = re.compile(r"_tp(\d+)(?:_0)?_ep(\d+)_")
 _NOTHING = ("", "nan", "none")
 _MOST = 2**40
+_LEAST = 1e-6
 DRAFT = 3
 """Tokens that a published deployment guesses a step which speculates and does not say how far."""
 _PAIRS = re.compile(r"(\w+)=(\d+(?:\.\d+)?)")
@@ -65,6 +67,15 @@ class Plant:
     """Tokens that are guessed a step."""
     most: int | None = None
     """Sequences that a group with attention of its own decodes at most; None: not stated."""
+    options: Options = NONE
+    """What it was started with."""
+    published: bool = False
+    """Whether that is as a benchmark published it, for the point does not state it."""
+
+    @property
+    def groups(self) -> int:
+        """Groups of ranks with attention of their own, of a worker that decodes."""
+        return self.decode.dp * self.decode.tp // self.decode.attention_degree
 
 
 def number_in(row: Mapping[str, str], key: str) -> float | None:
@@ -76,9 +87,15 @@ def number_in(row: Mapping[str, str], key: str) -> float | None:
         value = float(cell)
     except ValueError:
         value = -1.0
-    if not 0 <= value <= _MOST:
+    if not (value == 0 or _LEAST <= value <= _MOST):
         raise NotPossible(f"{key} is not a sensible number: {row[key][:40]}", "")
     return value
+
+
+def drafted(row: Mapping[str, str]) -> bool | None:
+    """Whether a row says that tokens are proposed; None: it does not say."""
+    cell = row.get("spec_decode", "").strip().lower()
+    return None if cell in ("", "nan") else cell not in ("none", "no", "off", "false", "0", "0.0")
 
 
 def notes(text: str) -> dict[str, int]:
@@ -118,6 +135,17 @@ def published(row: Mapping[str, str], made: Plant, model: ModelSpec, device: Dev
         plants.append(replace(made, decode=decode, prefill=prefill, decoders=one.decode.count,
                               prefillers=one.prefill.count, draft=draft, most=one.batch))
     return tuple(dict.fromkeys(plants))
+
+
+def launched(row: Mapping[str, str], made: Plant, load: tuple[int, int, float], device: Device,
+             engine: tuple[str, str]) -> Plant:
+    """With the options that an engine with workers of one kind was started with, for tokens of a prompt and an answer
+    and requests under way. `engine`: name and version."""
+    point = Point(model=row["model"], precision=row["precision"], device=device.name, engine=engine[0],
+                  version=engine[1], load=load[:2], requests=load[2], tp=made.decode.tp, groups=made.groups)
+    found = options(point, row["notes"])
+    return replace(made, options=found, draft=0 if drafted(row) is False else int(found.draft or 0),
+                   published=found != NONE and stated(row["notes"]) is None)
 
 
 def _of_workers(side: Workers) -> Stated:

@@ -20,7 +20,7 @@ import numpy as np
 from dayzero.data import devices, engine
 from dayzero.data.allocation import allocation, allocations
 from dayzero.data.devices import known_device
-from dayzero.data.efficiency import Common, Efficiency, efficiency
+from dayzero.data.efficiency import Common, Efficiency, EngineFigures, Generation, efficiency
 from dayzero.data.engines import NEUTRAL
 from dayzero.data.precisions import Precision, precision
 from dayzero.errors import DayzeroError, NotPossible
@@ -34,7 +34,7 @@ from dayzero.stages.plan.times.serving import Load, served
 from dayzero.stages.plan.times.terms import Terms, terms
 from dayzero.stages.plan.times.work import Step
 
-from .score_layouts import NODE, Plant, in_flight, inside, latent, number_in, plant, published
+from .score_layouts import NODE, Plant, drafted, in_flight, inside, latent, launched, number_in, plant, published
 
 COLUMNS = ("row", "ttft_ms", "tpot_ms", "ttft_low_ms", "ttft_high_ms", "tpot_low_ms", "tpot_high_ms", "fits", "reason")
 """Of the predictions of serving."""
@@ -112,6 +112,14 @@ class Case:
     """Of products with weights, and of routed experts."""
     drafts: bool = False
     """Whether the model can propose tokens itself."""
+    version: str = ""
+    """Of the engine; empty: not stated."""
+    published: bool = False
+    """Whether its options are those of the published launch of such a load."""
+
+    def figures(self, known: Efficiency) -> tuple[Generation, EngineFigures, bool]:
+        """What it is timed with; see `Efficiency.figures`."""
+        return known.figures(self.device.arch, self.engine, *self.schemes, self.version)
 
 
 class Cases:
@@ -158,20 +166,24 @@ class Cases:
 
     def _case(self, row: Mapping[str, str], model: ModelSpec, device: Device, made: Plant) -> Case:
         sizes = [number_in(row, "isl"), number_in(row, "osl"), in_flight(row)]
-        tokens, output = int(sizes[0] or DEFAULT.input_tokens), int(sizes[1] or DEFAULT.output_tokens)
+        tokens, output = (max(1, int(size or usual)) for size, usual in zip(
+            sizes, (DEFAULT.input_tokens, DEFAULT.output_tokens), strict=False))
         requests = max(1.0, (sizes[2] or DEFAULT.concurrency) / made.copies)
         missing = [name for name, size in zip(("isl", "osl", "concurrency"), sizes, strict=True) if not size]
         if made.apart and made.decoders is None:
             made = self._imagined(model, made, device, requests)
-        name = engine_name(row["framework"])
+        name, version = engine_name(row["framework"]), engine_version(row["framework"])
+        if not made.apart:
+            made = launched(row, made, (tokens, output, requests), device, (name, version))
         narrow = weights_at_most_8_bits(model)
         load, fits = self._load(model, device, made, name, tokens, output, requests, narrow)
-        load = replace(load, drafted=float(not made.draft and _drafted(row.get("spec_decode", ""))))
+        load = replace(load, drafted=float(not made.draft and bool(drafted(row))))
         kind = "together" if not made.apart else "unstated" if made.imagined else "apart"
         assumed = [f"not stated, taken from the default workload: {', '.join(missing)}"] if missing else []
         assumed += ["pipeline stages are timed one after another"] if made.stages > 1 else []
         return Case(load=load, device=device, engine=name, kind=kind, fits=fits, assumed="; ".join(assumed),
-                    schemes=schemes(model), drafts=model.mtp_layers > 0)
+                    schemes=schemes(model), drafts=model.mtp_layers > 0,
+                    version=version, published=made.published)
 
     def _imagined(self, model: ModelSpec, made: Plant, device: Device, requests: float) -> Plant:
         """The workers of a point that does not state how many there are. Where its devices cannot hold the weights, so
@@ -211,10 +223,12 @@ class Cases:
         batch = requests / workers  # of workers that are not stated there are enough to hold the requests
         batch = batch if made.imagined else min(batch, max(1.0, room))
         prefillers = made.prefillers or 1
-        own = decode.dp * decode.tp // decode.attention_degree
+        own, options = made.groups, made.options
         batch = min(batch, made.most * own) if made.most else batch
         inner = prefill.tp // prefill.attention_degree  # groups that prefill side by side, each its own prompts
-        together = max(1, min(BATCHED // max(1, tokens), ceil(requests / prefill.dp)))
+        budget = options.tokens or BATCHED
+        together = max(1, min(int(budget // max(1, tokens)), ceil(requests / prefill.dp)))
+        balanced = own > 1 and options.balance is not None
         context = tokens + output / 2
         step = Step(phase="decode", sequences=batch / decode.dp, tokens=1 + made.draft, context=context,
                     scored=1 + made.draft)
@@ -226,7 +240,9 @@ class Cases:
                     requests=requests, held=batch * workers, groups=groups, output=output,
                     narrow=float(narrow), wide=float(decode.dp > WIDE), apart=float(made.apart),
                     unstated=float(made.imagined), batch=batch / own, schedulers=own * workers,
-                    draft=float(made.draft), workers=workers)
+                    draft=float(made.draft), workers=workers, looks=options.looks or 1.0,
+                    holds=(options.balance if balanced else options.holds) or 0.0,
+                    fills=own if balanced else (options.share or 1.0) * budget / tokens)
         return load, weights <= device.memory_bytes
 
     def _pass(self, model: ModelSpec, layout: Layout, target: Target, step: Step) -> Terms:
@@ -266,6 +282,11 @@ def engine_name(text: str) -> str:
     return next((known for known in allocations() if re.match(rf"{known}\b(?!-)", lower)), "")
 
 
+def engine_version(text: str) -> str:
+    """The version that a cell names after the engine: `NAME 0.12.0`, `NAME==0.12.0`, `NAME v0.12.0`; empty: none."""
+    return re.sub(r"^v(?=\d)", "", re.sub(r"^[^\s=:/@]+", "", text.strip()).strip(" \t\u00a0=:/@()"))
+
+
 def _target(device: Device, world: int, tokens: int, output: int, common: Common) -> Target:
     node = inside(device)
     network = Link(name="network", devices=0, bandwidth=common.network, latency=1e-5, source="efficiency.toml")
@@ -295,7 +316,7 @@ def _predicted(number: int, row: Mapping[str, str], cases: Cases) -> Served:
     if not made:
         raise NotPossible("the device is not stated, and the weights fit none that is known", "")
     each = [_times(case, cases.known) for case in made]
-    reasons = [made[0].assumed]
+    reasons = [made[0].assumed, "options as the published launch of this load has them" if made[0].published else ""]
     if len(made) > 1:
         reasons.append(f"how many workers is not stated: the middle of {len(made)} published deployments for this load"
                        if row["gpu"].strip() else
@@ -308,14 +329,9 @@ def _predicted(number: int, row: Mapping[str, str], cases: Cases) -> Served:
                   reason="; ".join(reason for reason in reasons if reason))
 
 
-def _drafted(cell: str) -> bool:
-    """Whether a cell says that tokens are proposed."""
-    return cell.strip().lower() not in ("", "nan", "none", "no", "off", "false", "0", "0.0")
-
-
 def _times(case: Case, known: Efficiency) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
     """((tokens' value, low, high), (first token's))."""
-    generation, figures, measured = known.figures(case.device.arch, case.engine, *case.schemes)
+    generation, figures, measured = case.figures(known)
     tpot, ttft = (float(value) for value in served(case.load, generation, figures, known.common))
     around = known.interval(f"{case.kind}, {'measured' if measured else 'not measured'}")
     return ((tpot, tpot * around.tpot[0], tpot * around.tpot[1]), (ttft, ttft * around.ttft[0], ttft * around.ttft[1]))

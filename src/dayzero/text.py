@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 LINE = 1000
 """Characters of the longest line of an error or a finding."""
 
@@ -20,3 +22,9 @@ def one_line(text: str, limit: int = LINE) -> str:
     line = printable(text.strip())
     half = limit // 2
     return line if len(line) <= limit else f"{line[:half - 3]} ... {line[-half + 2:]}"
+
+
+def some(names: Sequence[str], shown: int = 3) -> str:
+    """The first few of many names, and how many more there are."""
+    more = f" and {len(names) - shown} more" if len(names) > shown else ""
+    return ", ".join(names[:shown]) + more

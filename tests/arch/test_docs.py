@@ -36,7 +36,7 @@ def test_every_verb_is_documented(root: Path) -> None:
 
 
 @pytest.mark.parametrize("file", ["release", "graph", "hardware", "plan", "workload", "target", "record", "verdict",
-                                  "bundle", "finding", "results", "store"])
+                                  "bundle", "finding", "results", "store", "golden", "comparison"])
 def test_every_field_has_a_docstring(root: Path, file: str) -> None:
     tree = ast.parse((root / "src" / "dayzero" / "schema" / f"{file}.py").read_text())
     bare = []

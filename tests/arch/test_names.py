@@ -10,7 +10,8 @@ MODELS = ("llama", "qwen", "deepseek", "kimi", "mistral", "mixtral", "gemma", "g
           "falcon", "bloom", "moonlight", "nemotron", "mimo", "inkling", "longcat", "dbrx", "phi", "ernie", "hunyuan")
 DEVICES = ("a100", "h20", "h100", "h200", "h800", "b200", "b300", "gb200", "gb300", "mi3\\d\\dx", "ascend", "910b",
            "910c", "nvidia", "amd", "huawei", "tpu", "gaudi")
-ENGINES = ("vllm", "sglang", "tensorrt", "trt.?llm", "megatron", "torchtitan", "llama.?cpp", "mindie", "dynamo")
+ENGINES = ("vllm", "sglang", "tensorrt", "trt.?llm", "megatron", "torchtitan", "llama.?cpp", "mindie",
+           "(?<!torch\\._)dynamo")
 EXAMPLE = re.compile(r"^    ## Example\n.*?(?=^    ## |^    \"\"\")", re.MULTILINE | re.DOTALL)
 """The real case in a rule's page, which names whom it happened to."""
 FORBIDDEN = re.compile(rf"(?<![a-z])({'|'.join((*MODELS, *DEVICES, *ENGINES))})(?![a-z])", re.IGNORECASE)

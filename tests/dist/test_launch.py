@@ -61,7 +61,7 @@ def _all_gone(pids: list[int]) -> bool:
     return False
 
 
-def test_a_rank_that_raises(model: Path, tmp_path: Path) -> None:
+def test_a_damaged_file_is_named(model: Path, tmp_path: Path) -> None:
     root = tmp_path / "model"
     root.mkdir()
     for path in model.iterdir():
@@ -70,11 +70,27 @@ def test_a_rank_that_raises(model: Path, tmp_path: Path) -> None:
     shard.write_bytes(shard.read_bytes()[:100])
     with pytest.raises(StageError) as caught:
         launch(_assignment(root), tmp_path / "launch")
-    assert "of 2 ended with exit code 1 while loading bf16" in caught.value.message
-    assert "SafetensorError" in caught.value.log
-    failed = tmp_path / "launch-failed"
-    assert _all_gone(_pids(failed)) and str(failed) in caught.value.hint
+    assert shard.name in caught.value.message and caught.value.hint
+    assert _all_gone(_pids(tmp_path / "launch-failed"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["launch-failed", "model"]
+
+
+def test_a_rank_that_raises(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, pathlib\n"
+        "write = pathlib.Path.write_text\n"
+        "def odd(path, text, *rest, **more):\n"
+        "    if os.environ.get('RANK') == '1' and text.startswith('generating'):\n"
+        "        raise ZeroDivisionError('odd')\n"
+        "    return write(path, text, *rest, **more)\n"
+        "pathlib.Path.write_text = odd\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (tmp_path / "runs").mkdir()
+    with pytest.raises(StageError, match="rank 1 of 2 ended with exit code 1 while loading bf16") as caught:
+        launch(_assignment(model), tmp_path / "runs" / "launch")
+    assert "ZeroDivisionError: odd" in caught.value.log
+    failed = tmp_path / "runs" / "launch-failed"
+    assert _all_gone(_pids(failed)) and str(failed) in caught.value.hint
 
 
 def test_a_rank_that_is_killed(model: Path, tmp_path: Path) -> None:

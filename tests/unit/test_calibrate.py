@@ -10,7 +10,8 @@ import pytest
 from tests.support.config_release import LLAMA, release
 
 from dayzero.calibrate import CAUSES, FEW, Model, calibrate, calibration, fitted
-from dayzero.data.efficiency import FACTORS, efficiency
+from dayzero.data.causes import FACTORS
+from dayzero.data.efficiency import efficiency
 from dayzero.errors import UsageError
 from dayzero.fitting import Sample, gather
 from dayzero.schema.calibration import Calibration

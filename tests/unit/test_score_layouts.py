@@ -9,7 +9,7 @@ from tests.support.plan_models import dense, sparse
 from dayzero.data import device
 from dayzero.errors import NotPossible
 from dayzero.schema import Layout
-from dayzero.score_layouts import Stated, in_flight, inside, notes, number_in, plant, possible
+from dayzero.score_layouts import Stated, in_flight, inside, launched, notes, number_in, plant, possible
 
 ROW = {"mode": "agg", "tp": "8.0", "ep": "1.0", "dp": "", "num_gpus": "8.0", "concurrency": "64.0", "notes": ""}
 
@@ -37,6 +37,25 @@ def test_a_model_without_experts_has_no_expert_groups() -> None:
 
 def test_more_requests_than_the_batch_are_those_of_more_copies() -> None:
     assert plant({**ROW, "tp": "1", "notes": "batch_size=16"}, dense(), device("h100")).copies == 4
+
+
+def test_what_a_point_was_started_with_is_as_stated_or_published() -> None:
+    row = {**ROW, "model": "meta-llama/Llama-3.1-70B", "precision": "fp4", "tp": "4"}
+    made = plant(row, dense(), device("b200"))
+    found = launched(row, made, (1024, 1024, 64.0), device("b200"), ("trtllm", ""))
+    assert (found.options.holds, found.options.tokens, found.draft) == (20, 16384, 0) and found.published
+    stated = {**row, "notes": "batch_wait_timeout_iters=7"}
+    own = launched(stated, made, (1024, 1024, 64.0), device("b200"), ("trtllm", ""))
+    assert own.options.holds == 7 and not own.published
+    other = launched(row, made, (1024, 1000, 64.0), device("b200"), ("trtllm", ""))
+    assert other.options.holds is other.options.tokens is None and not other.published
+
+
+@pytest.mark.parametrize(("cell", "draft"), [("", 1), ("nan", 1), ("mtp", 1), ("no", 0), ("none", 0)])
+def test_a_point_that_says_so_does_not_speculate_though_the_published_launch_does(cell: str, draft: int) -> None:
+    row = {**ROW, "model": "deepseek-ai/DeepSeek-R1", "precision": "fp8", "tp": "4", "spec_decode": cell}
+    made = plant(row, dense(), device("b200"))
+    assert launched(row, made, (1024, 1024, 64.0), device("b200"), ("trtllm", "1.2.0rc6.post3")).draft == draft
 
 
 def test_workers_apart_are_in_the_notes() -> None:

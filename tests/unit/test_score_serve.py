@@ -10,7 +10,7 @@ from tests.support.config_release import KIMI, LLAMA, release
 
 from dayzero.data.precisions import precision
 from dayzero.score import Models, score
-from dayzero.score_serve import COLUMNS, in_precision, predict_serving, weights_at_most_8_bits
+from dayzero.score_serve import COLUMNS, engine_version, in_precision, predict_serving, weights_at_most_8_bits
 
 # aiconfigurator-core 0.12, systems/silicon_sample.csv: 7.549 ms between tokens
 POINT = {"source": "x", "model": "meta-llama/Llama-3.1-8B-Instruct", "gpu": "h100_sxm", "num_gpus": "1.0",
@@ -113,6 +113,19 @@ def test_precisions(models: Models) -> None:
     assert in_precision(llama, None) is llama
 
 
+def test_options_that_notes_state_are_waited_for(models: Models) -> None:
+    """A look at new requests every 21 steps: ten steps of waiting, and prompts that came meanwhile in the same pass."""
+    plain, late = predict_serving([POINT, {**POINT, "notes": POINT["notes"] + "; scheduler_recv_interval=21"}], models)
+    assert plain.tpot and plain.ttft and late.ttft and late.tpot == plain.tpot
+    assert 10 * 0.8 * plain.tpot[0] < late.ttft[0] - plain.ttft[0] < 20 * plain.tpot[0]
+
+
+def test_prompts_one_by_one_wait_longer_for_each_other(models: Models) -> None:
+    many = {**POINT, "concurrency": "128.0", "isl": "256.0", "notes": "batch_size=128"}
+    together, single = predict_serving([many, {**many, "notes": "batch_size=128; max_num_tokens=256"}], models)
+    assert together.ttft and single.ttft and single.ttft[0] > 1.1 * together.ttft[0]
+
+
 def test_a_table(tmp_path: Path, models: Models) -> None:
     points, out = tmp_path / "points.csv", tmp_path / "out.csv"
     (tmp_path / "r").mkdir()
@@ -127,3 +140,10 @@ def test_a_table(tmp_path: Path, models: Models) -> None:
     assert len(made) == 2 and tuple(first) == COLUMNS
     assert float(first["tpot_low_ms"]) < float(first["tpot_ms"]) < float(first["tpot_high_ms"])
     assert first["fits"] == "true" and second["tpot_ms"] == "" and "Nobody-7B" in second["reason"]
+
+
+@pytest.mark.parametrize(("cell", "version"), [
+    ("vllm 0.12.0", "0.12.0"), ("vllm==0.12.0", "0.12.0"), ("vllm v0.12.0", "0.12.0"), ("vllm (0.12.0)", "0.12.0"),
+    ("trtllm 1.2.0rc6.post3", "1.2.0rc6.post3"), ("vllm\u00a00.12.0", "0.12.0"), ("vllm", ""), ("sglang ", "")])
+def test_the_version_of_a_cell(cell: str, version: str) -> None:
+    assert engine_version(cell) == version

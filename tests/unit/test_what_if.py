@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dayzero.data.efficiency import FACTORS
+from dayzero.data.causes import FACTORS
 from dayzero.errors import DayzeroError, TargetError
 from dayzero.resolve import resolve_target
 from dayzero.schema import Layout

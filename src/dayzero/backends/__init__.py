@@ -14,13 +14,20 @@ from dayzero.progress import SILENT, Progress
 from dayzero.registry import Registry
 from dayzero.schema import Device
 
-from .base import Backend, ListsOperators
+from .base import Backend, Chosen, Known, ListsOperators, Memory, ParallelPlan, Stream
+from .optimizations import chosen
+from .torch_backend import TorchBackend
 from .unusable import Unusable
 
-__all__ = ["ENTRY_POINTS", "Backend", "ListsOperators", "backend_for", "backends", "measure_host"]
+__all__ = [
+    "ENTRY_POINTS", "Backend", "Chosen", "Known", "ListsOperators", "Memory", "ParallelPlan", "Stream", "TorchBackend",
+    "backend_for", "backends", "chosen", "measure_host",
+]  # fmt: skip
 
 ENTRY_POINTS = "dayzero.backends"
 _HOST = "cpu"
+_MEMBERS = {name for name in (*Backend.__annotations__, *vars(Backend)) if not name.startswith("_")}
+"""What a backend must have."""
 
 
 @cache
@@ -30,6 +37,7 @@ def backends() -> Registry[Backend]:
     registry: Registry[Backend] = Registry("backend")
     registry.add("cpu", "dayzero.backends.cpu:BACKEND")
     registry.add("cuda", "dayzero.backends.cuda:BACKEND")
+    registry.add("simulated", "dayzero.backends.simulated:BACKEND")
     for entry in entry_points(group=ENTRY_POINTS):
         package = entry.dist.name if entry.dist else entry.value
         taken = entry.name in registry
@@ -49,6 +57,8 @@ def _load(entry: EntryPoint) -> Backend:
         backend: Backend = entry.load()
     except Exception as error:  # a stranger's code may raise anything, and dayzero works without it
         return Unusable(entry.name, f"{entry.value} cannot be imported: {type(error).__name__}: {error}")
+    if lacking := sorted(_MEMBERS - set(dir(backend))):
+        return Unusable(entry.name, f"{entry.value} lacks {', '.join(lacking)}")
     return backend
 
 

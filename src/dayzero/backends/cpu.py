@@ -9,16 +9,24 @@ from __future__ import annotations
 
 import datetime
 import platform
+from collections.abc import Mapping
 from importlib.util import find_spec
 from statistics import median
+from typing import TYPE_CHECKING
 
 from dayzero.errors import NotPossible, UsageError
 from dayzero.progress import SILENT, Progress
-from dayzero.schema import Device, Link, Noun
+from dayzero.schema import Device, Layout, Link, Noun
 from dayzero.units import format_bytes, format_rate, format_seconds
 
 from . import host
+from .base import Memory, ParallelPlan, Stream
+from .parallel import planned
 from .together import together
+from .torch_backend import ATTENTION, LINEAR, TorchBackend
+
+if TYPE_CHECKING:
+    import torch
 
 _NEEDS = ("torch", "transformers")
 _MODULE = "dayzero.backends.cpu_process"
@@ -33,10 +41,11 @@ class Sample(Noun, frozen=True, kw_only=True):
     """Private memory before any weight was loaded."""
 
 
-class CpuBackend:
-    """Implements `Backend`. A device of it is one rank's share: its cores divided by the ranks, at least one."""
+class CpuBackend(TorchBackend):
+    """A device of it is one rank's share: its cores divided by the ranks, at least one."""
 
-    name = "cpu"
+    name = device_type = "cpu"
+    library, staged = "gloo", False
 
     def available(self) -> str:
         """Which packages are missing; empty when it can be used."""
@@ -58,6 +67,43 @@ class CpuBackend:
     def runs(self, device: Device) -> bool:
         """Whether the device is a share of a host like this one, as `measure` describes it."""
         return (device.name, device.arch, device.vendor) == ("local", platform.machine(), host.identity()[0])
+
+    def device(self, index: int = 0) -> torch.device:
+        """The host: all ranks share it. Raises NotPossible."""
+        super().device(index)
+        import torch
+
+        return torch.device("cpu")
+
+    def memory(self, index: int = 0) -> Memory:
+        """Of the host, as this process sees it."""
+        from .memory import HostMemory
+
+        return HostMemory()
+
+    def stream(self, index: int = 0) -> Stream:
+        """A thread."""
+        from .streams import ThreadStream
+
+        return ThreadStream()
+
+    def current_stream(self, index: int = 0) -> Stream:
+        """The thread that calls."""
+        from .streams import CallerStream
+
+        return CallerStream()
+
+    def synchronize(self, index: int = 0) -> None:
+        """Nothing: what the thread that calls has begun is done."""
+
+    def choices(self) -> Mapping[str, tuple[str, ...]]:
+        """Torch has a flash kernel for processors."""
+        return {**super().choices(), "attention": (*ATTENTION, "flash"), "linear": LINEAR}
+
+    def parallel_plan(self, layout: Layout, described: Device | None = None) -> ParallelPlan:
+        """Any layout: ranks share cores in turns."""
+        return planned(layout, described, self.device_count, shared=True, name=self.name, library=self.library,
+                       staged=self.staged)
 
     def measure(self, ranks: int, progress: Progress = SILENT) -> Device:
         """One rank's share of this host, with every figure's source. About ten seconds.

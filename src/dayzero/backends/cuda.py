@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any
 
-from dayzero.errors import NotPossible
-from dayzero.progress import SILENT, Progress
 from dayzero.schema import Device
 from dayzero.units import format_bytes
+
+from .torch_backend import ATTENTION, TorchBackend
 
 _SAME_MEMORY = 0.1
 """Share by which the memory that the driver reports may differ from the described one: some of it is reserved."""
 
 
-class CudaBackend:
-    """Implements `Backend`."""
+class CudaBackend(TorchBackend):
+    """Collectives by the library that torch has for it; all else as for every accelerator of torch."""
 
-    name = "cuda"
+    name = device_type = "cuda"
+    library, staged = "nccl", False
 
     def available(self) -> str:
         """Why it cannot be used here; empty when it can."""
@@ -47,10 +49,9 @@ class CudaBackend:
                    and abs(each.total_memory - device.memory_bytes) <= _SAME_MEMORY * device.memory_bytes
                    for each in self._properties())
 
-    def measure(self, ranks: int, progress: Progress = SILENT) -> Device:
-        """Raises NotPossible: there is no probe for these devices yet."""
-        raise NotPossible(self.available() or "CUDA devices are not measured yet",
-                          "name a shipped device in [cluster], or state its figures in an inline table")
+    def choices(self) -> Mapping[str, tuple[str, ...]]:
+        """Torch has a flash kernel for them."""
+        return {**super().choices(), "attention": (*ATTENTION, "flash")}
 
     def _properties(self) -> list[Any]:
         if self.available():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
 import platform
 import re
@@ -42,6 +44,22 @@ def private_memory() -> int:
     """Bytes of this process's memory that no file backs: RssAnon + RssShmem. Mapped weights are not among them."""
     status = _read("/proc/self/status")
     return _kib(status, "RssAnon") + _kib(status, "RssShmem")
+
+
+def peak_memory() -> int:
+    """Most resident bytes that this process has had."""
+    return _kib(_read("/proc/self/status"), "VmHWM")
+
+
+def reserved_memory() -> int:
+    """Bytes of private memory that this process has reserved, touched or not: what RLIMIT_DATA counts."""
+    return _kib(_read("/proc/self/status"), "VmData")
+
+
+def trim() -> None:
+    """Give free pages of the C library's allocator back to the system, where it can."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _read(path: str | Path) -> str:

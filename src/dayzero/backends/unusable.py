@@ -6,26 +6,19 @@ from dayzero.errors import NotPossible
 from dayzero.progress import SILENT, Progress
 from dayzero.schema import Device
 
+from .torch_backend import TorchBackend
 
-class Unusable:
+
+class Unusable(TorchBackend):
     """Implements `Backend`."""
 
-    device_count = 0
-
     def __init__(self, name: str, reason: str) -> None:
-        self.name, self.reason = name, reason
+        self.name = self.device_type = name
+        self.reason = reason
 
     def available(self) -> str:
         """The reason."""
         return self.reason
-
-    def describe(self) -> dict[str, str]:
-        """Nothing."""
-        return {}
-
-    def runs(self, device: Device) -> bool:
-        """Never."""
-        return False
 
     def measure(self, ranks: int, progress: Progress = SILENT) -> Device:
         """Raises NotPossible."""

@@ -7,17 +7,36 @@ With --json one object goes to standard output; everything else goes to standard
 
 from __future__ import annotations
 
+import pkgutil
 import sys
+from importlib import import_module
 
 from dayzero.errors import DayzeroError, NotPossible
 
-from . import plan, probe, score, stages, streams, tools, trace, twin, verify  # noqa: F401  (each registers its verbs)
+from . import (  # noqa: F401  (each registers its verbs)
+    backend,
+    check,
+    plan,
+    pool,
+    probe,
+    run,
+    score,
+    stages,
+    streams,
+    tools,
+    trace,
+    twin,
+    verify,
+)
 from .app import app
+
+for _name in sorted(each.name for each in pkgutil.iter_modules(__path__) if each.name.startswith("check_")):
+    import_module(f"{__name__}.{_name}")
 
 __all__ = ["app", "main"]
 
 _INTERRUPTED, _NO_READER = 130, 141
-_GO_ON = "what was finished is kept; run the same command again"
+_GO_ON = "stages that were finished are kept; run the same command again"
 _SYSTEM = "look whether it is there, may be used and has space left; finished stages are kept"
 
 
@@ -35,8 +54,10 @@ def main() -> None:
 
 def _named(error: Exception) -> str:
     """`dayzero VERB` of the verb that a wrong request was about, or `dayzero`."""
-    context = getattr(error, "ctx", None)
-    return f"dayzero {context.info_name}" if context and context.parent else "dayzero"
+    context, words = getattr(error, "ctx", None), list[str]()
+    while context and context.parent:
+        context, words = context.parent, [context.info_name, *words]
+    return " ".join(["dayzero", *words])
 
 
 def _verb() -> int:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dayzero.schema import Layout
     from dayzero.schema import Release as ReleaseRead
 
-RELEASE_HELP = "Release folder, card (.toml) or hub id (org/name)."
+RELEASE_HELP = "Release folder, card (.toml), hub id (org/name) or URL of a store."
 TARGET_HELP = "target.toml: cluster, engine, workload."
 Release = Annotated[str, typer.Argument(help=RELEASE_HELP)]
 Target = Annotated[Path, typer.Option("--target", "-t", help=TARGET_HELP)]
@@ -49,6 +49,9 @@ SECONDS, MEMORY = 900.0, 12.0
 T = TypeVar("T")
 _DURATION = re.compile(r"(?P<number>\d+(\.\d*)?|\.\d+)\s*(?P<unit>us|ms|s|min)")
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0}
+_SIZE = re.compile(r"(?P<number>\d+(\.\d*)?|\.\d+)\s*(?P<unit>[kmgt]i?b|b)", re.IGNORECASE)
+_BYTES = {"b": 1} | {f"{prefix}{word}": step ** (power + 1) for word, step in (("b", 1000), ("ib", 1024))
+                     for power, prefix in enumerate("kmgt")}
 _ONE_A_LINE = "give a text file with one prompt a line"
 _PROMPTS_LIMIT = 64 * 2**20
 
@@ -126,6 +129,16 @@ def seconds_of(option: str, given: str | None) -> float | None:
     if not seconds:
         raise UsageError(f"{option}: {given!r} is no time above 0", "write it with its unit, us, ms, s or min: 15ms")
     return seconds
+
+
+def bytes_of(option: str, given: str | None) -> int:
+    """`1.5GB` -> 1500000000; 0: not given. Raises UsageError."""
+    if given is None:
+        return 0
+    found = _SIZE.fullmatch(given.strip())
+    if found is None:
+        raise UsageError(f"{option}: {given!r} is no size", "write it like 1.5GB or 2GiB")
+    return int(float(found["number"]) * _BYTES[found["unit"].lower()])
 
 
 def advanced(release: str, target: Path, runs: Path, options: Options, **stages: Any) -> Job:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from dayzero.errors import UsageError
@@ -26,3 +26,14 @@ def refuse_output(option: str, file: Path, read: Iterable[Path | str]) -> None:
             raise UsageError(f"{option}: {file} lies in the release {source}", f"give {option} a file outside of it")
         if kept in places or (source.is_file() and file.exists() and file.samefile(source)):
             raise UsageError(f"{option}: {file} is what is read", f"give {option} another file")
+
+
+def refuse_outputs(files: Mapping[str, Path | None], read: Iterable[Path | str]) -> None:
+    """`refuse_output` for each option that names a file; two may not name the same one."""
+    sources, taken = tuple(read), dict[Path, str]()
+    for option, file in files.items():
+        if file is None:
+            continue
+        refuse_output(option, file, sources)
+        if (other := taken.setdefault(file.resolve(), option)) != option:
+            raise UsageError(f"{other} and {option} name the same file {file}", "give each a file of its own")

@@ -10,7 +10,7 @@ import typer
 from dayzero.errors import UsageError
 
 from .app import app
-from .options import AsJson, console, show
+from .options import AsJson, console, drawn_progress, show
 from .outputs import refuse_output
 from .streams import output
 from .tables import calibration_table
@@ -44,11 +44,13 @@ def score(
     refuse_output("--out", out, (points, *inside))
     known = efficiency(read(calibration)) if calibration else None
     made, found = predict(points, releases, out, measured, known)
-    predicted = sum(one.fits is not None for one in made)
+    predicted = [one for one in made if one.fits is not None]
+    assumed = sum(bool(one.reason) for one in predicted)
+    told = f", {assumed} of them with something assumed" if assumed else ""
     with output():
-        console(stderr=True).print(f"{predicted} of {len(made)} rows predicted; the others say why: {out}")
+        console(stderr=True).print(f"{len(predicted)} of {len(made)} rows predicted{told}: see column reason of {out}")
     if found or as_json:
-        show(lambda: {"rows": len(made), "predicted": predicted, "errors": found}, lambda: table(found), as_json)
+        show(lambda: {"rows": len(made), "predicted": len(predicted), "errors": found}, lambda: table(found), as_json)
 
 
 @app.command()
@@ -61,6 +63,7 @@ def calibrate(
 
     inside = [release for folder in releases if folder.is_dir() for release in folder.iterdir()]
     refuse_output("--out", out, (points, *inside))
-    found = fit(points, releases, out)
+    with drawn_progress() as progress:
+        found = fit(points, releases, out, progress)
     show(lambda: {"changed": found.changed, "reason": found.reason, "calibration": found.calibration},
          lambda: calibration_table(found), as_json)

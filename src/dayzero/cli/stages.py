@@ -157,40 +157,9 @@ def preflight(
 
 
 @app.command()
-def run(
-    release: Release, target: Annotated[Path | None, typer.Option("--target", "-t", help="target.toml.")] = None,
-    layout: Layouts = None, prompt: Prompts = None, prompts: PromptFile = None, max_new_tokens: NewTokens = 32,
-    seed: Seed = 0, runs: Runs = Path("runs"), force: Force = False, as_json: AsJson = False,
-) -> None:
-    """Run the release on this machine, sharded by the plan or by --layout."""
-    from dayzero.resolve import local_target
-    from dayzero.schema import RunRecord
-    from dayzero.stages.run import overview, to_contract
-
-    layouts = layouts_of(layout)
-    options = options_of(layouts=layouts, prompts=prompts_of(prompt, prompts), max_new_tokens=max_new_tokens, seed=seed)
-    job = advanced(release, target or local_target(layouts or (), runs), runs, options, upto="run", force=force)
-    record = made(job, "run", RunRecord)
-    show(lambda: to_contract(record), lambda: overview(record), as_json)
-
-
-@app.command()
-def check(release: Release, target: Target, reference: Reference = None, runs: Runs = Path("runs"),
-          force: Force = False, as_json: AsJson = False) -> None:
-    """Prove that what ran is the released model, layer by layer."""
-    from dayzero.schema import Verdict
-    from dayzero.stages.check import overview, to_contract
-
-    job = advanced(release, target, runs, options_of(reference=reference), upto="check", force=force)
-    verdict = made(job, "check", Verdict)
-    show(lambda: to_contract(verdict), lambda: overview(verdict), as_json)
-    finish(not verdict.passed)
-
-
-@app.command()
 def emit(release: Release, target: Target, runs: Runs = Path("runs"), force: Force = False,
          as_json: AsJson = False) -> None:
-    """Launch commands and machine-readable plan, written to the run directory."""
+    """Launch commands and machine-readable plan, written to the run directory; exit code 1 without a command."""
     from dayzero.schema import Bundle
     from dayzero.stages.emit import overview
 
@@ -198,6 +167,7 @@ def emit(release: Release, target: Target, runs: Runs = Path("runs"), force: For
     bundle = made(job, "emit", Bundle)
     show(lambda: {"folder": str(job.folder.path / "8-bundle"), "commands": bundle.commands, "notes": bundle.notes},
           lambda: overview(bundle), as_json)
+    finish(not bundle.commands)
 
 
 @app.command()

@@ -12,6 +12,9 @@ from rich.text import Text
 from dayzero.schema.topology import Figure, Level, Topology
 from dayzero.units import format_rate, format_seconds
 
+WIDE = 1.0
+"""Spread, (largest - smallest) / median, above which a figure is not relied on."""
+
 
 def topologies_table(found: Iterable[Topology]) -> Table:
     """One row for each topology of the library."""
@@ -50,8 +53,19 @@ def topology_table(one: Topology) -> RenderableType:
     parts: list[RenderableType] = [links] if links.row_count else [Text(f"{one.name}: one device, no links")]
     parts += [rates] if rates.row_count else []
     parts += [Text(f"not measured: {what}: {why}", style="dim") for what, why in one.missing.items()]
+    if wide := _wide(one):
+        parts.append(Text(f"warning: rounds differ by more than {WIDE:.0%} of their median "
+                          f"({', '.join(wide)}): something else ran on the machine; measure again when it is idle",
+                          style="yellow"))
     parts.append(Text(_about(one), style="dim"))
     return Group(*parts)
+
+
+def _wide(one: Topology) -> list[str]:
+    """What was timed with too wide a spread to be relied on."""
+    links = [f"{timing.collective} among {level.devices}" for level in one.levels for timing in level.timings
+             if max(timing.spread) > WIDE]
+    return [*links, *(figure.name for figure in one.figures if figure.spread > WIDE)]
 
 
 def _about(one: Topology) -> str:
@@ -61,14 +75,15 @@ def _about(one: Topology) -> str:
     return f"measured {one.date} in {one.seconds:.0f} s with {one.backend}: {facts}"
 
 
-def compared_table(one: Topology, other: Topology) -> Table:
-    """Every figure that both have, and how the first stands to the second."""
+def compared_table(one: Topology, other: Topology) -> RenderableType:
+    """Every figure that both have, and how the first stands to the second; that there is none."""
     table = Table("what", escape(one.name), escape(other.name), "ratio", title="comparison")
     known = {what: (text, value) for what, text, value in _figures(other)}
     for what, text, value in _figures(one):
         if what in known:
             table.add_row(what, text, known[what][0], f"{value / known[what][1]:.2f}")
-    return table
+    return table if table.row_count else Text(f"{one.name} and {other.name} have no figure in common: levels are "
+                                              "compared that join the same number of devices")
 
 
 def _figures(one: Topology) -> Iterator[tuple[str, str, float]]:

@@ -6,7 +6,6 @@ generation of devices, to an engine, or to all. docs/numbers.md says which formu
 
 from __future__ import annotations
 
-import re
 from functools import cache
 from importlib.resources import files
 from math import exp, log, prod
@@ -17,6 +16,8 @@ from typing import TypeVar
 import msgspec
 
 from dayzero.schema.calibration import Calibration
+
+from .causes import FACTORS, split_arch
 
 Figures = TypeVar("Figures", bound=msgspec.Struct)
 
@@ -83,6 +84,12 @@ class Kernels(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Factor on the time of products with weights."""
     prefill: float
     """Factor on the time of a prefill pass; of all schemes alike."""
+    first: float
+    """On `EngineFigures.first`; of all generations alike."""
+    apart_decode: float
+    """On `EngineFigures.apart_decode`; likewise."""
+    apart_prefill: float
+    """On `EngineFigures.apart_prefill`; likewise."""
     expert_rate: float
     """As those of `Generation`."""
     expert_bytes: float
@@ -132,11 +139,32 @@ class EngineFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     burst: float
     """Share of the requests that arrive all at once: see `queue`."""
     apart_prefill: float
-    """Factor on passes of workers that only prefill."""
+    """Factor on passes of workers that only prefill,"""
+    apart_decode: float
+    """and on steps of those that only decode."""
     unstated_tpot: float
     """Factor on decode steps of workers apart whose number is not stated: such points often speculate."""
     reserved: float
     """Share of the output for which cache has to be free before a request is taken up."""
+    between: float = 1.0
+    """Factor on the time between tokens: see `Release`,"""
+    first: float = 1.0
+    """and on the time to the first one without waiting for room."""
+
+
+class Release(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a release of an engine differs from the engine's own figures, which others take."""
+
+    engine: str
+    """First of `EngineFigures.names`."""
+    version: str
+    """As tables write it; empty: of points that do not state one."""
+    between: float
+    """Factor on the time between tokens,"""
+    first: float
+    """on the time to the first one without waiting for room,"""
+    burst: float
+    """and on `EngineFigures.burst`."""
 
 
 class Common(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -160,10 +188,8 @@ class Common(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Factor on the time between tokens of a model that proposes tokens itself, where it does."""
     acceptance: float
     """Probability that a token which the model proposes is right after the one before it."""
-    apart_decode: float
-    """Factor on decode steps of workers that only decode,"""
     apart_wide: float
-    """and of wide replicas among them."""
+    """Factor on decode steps of wide replicas of workers that only decode."""
     apart_room: float
     """Of the wait for room that differences of rates between workers apart would make, what there is."""
     apart_request: float
@@ -190,8 +216,11 @@ class Common(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """As `apart_power`, likewise."""
 
 
-_MEASURED = ("linear", "prefill", "expert_rate", "expert_bytes", "expert_rows", "expert_call")
-"""Figures of `Kernels`."""
+_EXPERTS = ("expert_rate", "expert_bytes", "expert_rows", "expert_call")
+"""Figures of `Kernels` that stand in for those of `Generation`."""
+KERNEL_FACTORS = {"prefill": "prefill_factor", "first": "first", "apart_decode": "apart_decode",
+                  "apart_prefill": "apart_prefill"}
+"""Factors of `Kernels`, and what of `EngineFigures` they are on."""
 
 
 class Interval(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -224,6 +253,8 @@ class Efficiency(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Of engines."""
     kernels: tuple[Kernels, ...]
     """Of engines' kernels on generations."""
+    releases: tuple[Release, ...]
+    """Of engines."""
     intervals: tuple[Interval, ...]
     """By evidence."""
 
@@ -233,9 +264,9 @@ class Efficiency(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         known = next((one for one in self.generations if arch in one.arch), None)
         if known:
             return known, True
-        maker, number = _split(arch)
-        near = [(abs(_split(name)[1] - number), one) for one in self.generations for name in one.arch
-                if number and _split(name)[0] == maker]
+        maker, number = split_arch(arch)
+        near = [(abs(split_arch(name)[1] - number), one) for one in self.generations for name in one.arch
+                if number and split_arch(name)[0] == maker]
         if near:
             return min(near, key=lambda pair: pair[0])[1], False
         return next(one for one in self.generations if not one.arch), False
@@ -252,51 +283,36 @@ class Efficiency(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         own = next((one for one in alike if one.engine == engine), None)
         if own or not alike:
             return own
-        middle = {field: exp(fmean(log(getattr(one, field)) for one in alike)) for field in _MEASURED}
+        middle = {field: exp(fmean(log(getattr(one, field)) for one in alike))
+                  for field in ("linear", *KERNEL_FACTORS, *_EXPERTS)}
         return msgspec.structs.replace(alike[0], engine=engine, **middle)
 
-    def figures(self, arch: str, engine: str, products: str = "", experts: str = ""
+    def release(self, engine: EngineFigures, version: str | None) -> EngineFigures:
+        """The figures of an engine in a version; None: in none that is known."""
+        own = next((one for one in self.releases if (one.engine, one.version) == (engine.names[0], version)), None)
+        return msgspec.structs.replace(engine, between=engine.between * own.between, first=engine.first * own.first,
+                                       burst=engine.burst * own.burst) if own else engine
+
+    def figures(self, arch: str, engine: str, products: str = "", experts: str = "", version: str | None = None
                 ) -> tuple[Generation, EngineFigures, bool]:
         """(the generation with the kernels of the engine for products with weights and for routed experts of these
-        schemes, the engine, whether both were measured)."""
+        schemes, the engine in that version, whether generation and engine were measured)."""
         (made, measured), (own, familiar) = self.generation(arch), self.engine(engine)
         linear, expert = (self.kernel(made.arch, own.names[0], scheme) for scheme in (products, experts))
-        prefill = linear or expert
-        if prefill:
-            own = msgspec.structs.replace(own, prefill_factor=own.prefill_factor * prefill.prefill)
+        own, most = self.release(own, version), expert or linear
+        if most:
+            own = msgspec.structs.replace(own, **{field: getattr(own, field) * getattr(most, factor)
+                                                  for factor, field in KERNEL_FACTORS.items()})
         if linear:
             made = msgspec.structs.replace(made, linear_rate=made.linear_rate / linear.linear,
                                            linear_bytes=made.linear_bytes / linear.linear)
         if expert:
-            made = msgspec.structs.replace(made, **{field: getattr(expert, field) for field in _MEASURED[2:]})
+            made = msgspec.structs.replace(made, **{field: getattr(expert, field) for field in _EXPERTS})
         return made, own, measured and familiar
 
     def interval(self, evidence: str) -> Interval:
         """The factors for that evidence."""
         return next(one for one in self.intervals if one.evidence == evidence)
-
-
-def _split(arch: str) -> tuple[str, int]:
-    """(letters, number) of a compiler's name of an architecture; number 0: it is not a rising one."""
-    match = re.fullmatch(r"([a-z]+_)(\d+)[a-z]?", arch)
-    return (match[1], int(match[2])) if match else (arch, 0)
-
-
-FACTORS: dict[str, dict[str, int]] = {
-    "products": {"linear_rate": -1, "linear_bytes": -1},
-    "experts": {"expert_rate": -1, "expert_bytes": -1, "expert_call": 1},
-    "attention": dict.fromkeys(("cache_bytes", "cache_rate_decode", "cache_rate_prefill", "latent_bytes",
-                                "latent_rate_decode", "latent_rate_prefill", "state_bytes", "state_rate"), -1),
-    "links": {"link": -1, "reduce_call": 1, "reduce_step": 1, "exchange_call": 1, "far_call": 1},
-    "calls": {"operator_call": 1},
-    "steps": {"step": 1, "sequence": 1},
-    "prefill": {"prefill_factor": 1},
-    "prefill of others": {"share": 1, "mixed": 1},
-    "waiting": {"queue": 1, "loaded": 1, "burst": 1, "apart_queue": 1, "unstated_queue": 1},
-    "requests": {"request": 1, "apart_request": 1},
-}
-"""Causes of time that a calibration has factors for -> the figures that say how long they take, with the power of the
-factor: -1 for shares of a rate."""
 
 
 def calibrated(known: Efficiency, calibration: Calibration) -> Efficiency:

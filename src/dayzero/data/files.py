@@ -22,11 +22,17 @@ def names(folder: str) -> tuple[str, ...]:
 
 
 def load(folder: str, name: str, kind: str, also: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The content of one file. Raises TargetError with the nearest known name; `also` are names that are no files."""
+    """The content of one file, not to be changed. Raises TargetError with the nearest known name; `also` are names that
+    are no files."""
     known = names(folder)
     if name not in known:
         raise TargetError(f"no {kind} is named {name!r}",
                           f"{did_you_mean(name, (*known, *also))}known: {', '.join((*known, *also))}")
+    return _content(folder, name)
+
+
+@cache
+def _content(folder: str, name: str) -> dict[str, Any]:
     return tomllib.loads(files(__package__).joinpath(folder, f"{name}.toml").read_text())
 
 

@@ -9,6 +9,8 @@ from tomllib import loads
 
 import msgspec
 
+_DATE = re.compile(r"\d{4}(\d{4})?")
+
 
 class Precision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A precision that checkpoints are converted to."""
@@ -49,6 +51,7 @@ class Variant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    others: frozenset[str]
     precisions: tuple[Precision, ...]
     variants: tuple[Variant, ...]
 
@@ -79,3 +82,10 @@ def variant(name: str) -> Variant | None:
 def is_precision(word: str) -> bool:
     """Whether a word of a name says a precision, and nothing else of the model."""
     return any(word in one.words for one in _file().precisions)
+
+
+def family(name: str) -> tuple[str, ...]:
+    """The words of a name that are no precision, training stage or date."""
+    words = re.split(r"[-_ ]+", name.lower())
+    return tuple(word for word in words
+                 if word and not is_precision(word) and word not in _file().others and not _DATE.fullmatch(word))

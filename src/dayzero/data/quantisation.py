@@ -43,6 +43,8 @@ class Statements(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Keys of the bits of an activation."""
     group_sizes: list[str]
     """Keys of the number of values that share a scale."""
+    zero_less: dict[str, dict[str, int]]
+    """Key -> format of words along the inputs -> what their zero points are stored less by."""
     plain: list[str]
     """Segments of the names of modules that engines keep plain whatever a config says."""
     fusions: list[list[str]]

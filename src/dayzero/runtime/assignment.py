@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from math import lcm
 
-from dayzero.schema import Layout, Noun
+from dayzero.schema import Budget, Layout, Noun, Overlap, TierRecord
+from dayzero.schema.derivatives import Derivatives, Derived
+from dayzero.schema.golden import Mode
+from dayzero.schema.relation import Held, Relations
 
 DTYPES = {"bf16": "bfloat16", "f16": "float16", "f32": "float32"}
 """Schemes that ranks can hold weights in, and the library's names for them."""
@@ -35,6 +38,35 @@ class Pass(Noun, frozen=True, kw_only=True):
         return not (self.generate or self.first_tokens or self.dump or self.gradients)
 
 
+class Record(Noun, frozen=True, kw_only=True):
+    """A golden dump of all prompts, each alone and whole (docs/check.md)."""
+
+    folder: str = ""
+    """Where it goes; ranks write there as they compute."""
+    dtype: str = ""
+    """bf16, f16 or f32. Of what a user asks for: empty for the release's own, bf16 for a quantised one."""
+    modules: tuple[str, ...] = ("default",)
+    """default, leaves, all, or patterns of paths or kinds."""
+    layers: tuple[int, ...] = ()
+    """Layers of the decoder whose modules are recorded; empty: all."""
+    mode: Mode = "whole"
+    """whole, sampled or statistics."""
+    rows: float = 0.25
+    """Of a sample: share of the rows."""
+    columns: float = 0.25
+    """Of a sample: share of the columns."""
+    decode: int = 0
+    """Last tokens of each prompt that are given one at a time, with a cache."""
+    paged: int = 0
+    """Most tokens of a step of the serving engine, which has its cache in blocks; 0: without that engine."""
+    gradients: str = ""
+    """parameters, or outputs for those of what modules give too; empty: none. Of the mean loss over all tokens."""
+    roundoff: float = 0.0
+    """What the embedding gives is multiplied by 1 + this times a random number from -1 to 1; 0: it is left alone."""
+    draw: int = 0
+    """Seed of these numbers."""
+
+
 class Assignment(Noun, frozen=True, kw_only=True):
     """All that the ranks of one launch need to know."""
 
@@ -54,6 +86,28 @@ class Assignment(Noun, frozen=True, kw_only=True):
     """Seed of everything random."""
     gradient_rows: int
     """Sequences in the batch that gradients are taken of; a multiple of `layout.dp`."""
+    stages: tuple[tuple[int, int], ...] = ()
+    """[first layer, end) of each pipeline stage; empty: as even as layers can be shared out."""
+    own: bool = False
+    """Whether the release's own code is to run."""
+    backend: str = "cpu"
+    """Kind of device that ranks compute on."""
+    budgets: tuple[Budget, ...] = ()
+    """What weights may take: of each rank, or one for all of them; empty: no limit."""
+    plain: bool = False
+    """Whether one process loads and runs all of it with the library's own means: what others are compared with."""
+    record: tuple[Record, ...] = ()
+    """Golden dumps to record, and nothing else."""
+    relations: Relations | None = None
+    """Relations to try, and nothing else."""
+    derivatives: Derivatives | None = None
+    """Gradients to try, and nothing else."""
+
+    def budget(self, rank: int) -> Budget | None:
+        """What the weights of one rank may take; None: no rank has a limit."""
+        if not self.budgets:
+            return None
+        return self.budgets[0 if len(self.budgets) == 1 else rank]
 
 
 class Generated(Noun, frozen=True, kw_only=True):
@@ -102,6 +156,10 @@ class PassResult(Noun, frozen=True, kw_only=True):
     """For each repetition: SHA-256 over all tokens and logits."""
     dump_digest: str = ""
     """SHA-256 over everything that was (or would be) dumped."""
+    tiers: TierRecord | None = None
+    """What keeping weights in lower tiers cost while generating; None: all were in memory."""
+    overlap: tuple[Overlap, ...] = ()
+    """What loads, offload traffic and collectives took, and how much of it was hidden."""
 
 
 class RankResult(Noun, frozen=True, kw_only=True):
@@ -116,9 +174,15 @@ class RankResult(Noun, frozen=True, kw_only=True):
     refusal: str = ""
     """Why it cannot do this at all; empty when it did."""
     failure: str = ""
-    """What is wrong with the release, in one line; empty when nothing is."""
+    """What is wrong, in one line; empty when nothing is."""
     hint: str = ""
     """What to do about it."""
+    asked_wrong: bool = False
+    """Whether the failure is an option's, not the release's."""
+    held: tuple[Held, ...] = ()
+    """Relations that were tried."""
+    derived: Derived | None = None
+    """Gradients that were tried."""
     events: tuple[str, ...] = ()
     """What deserves to be known."""
     environment: dict[str, str] = {}

@@ -17,7 +17,9 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from .load import decoder_layers, has_weights, whole
+from .building import decoder_layers, has_weights
+from .generate import device_of
+from .sharding import whole
 
 Outputs = dict[str, torch.Tensor]
 
@@ -44,8 +46,8 @@ def dump(model: Any, prompts: Sequence[tuple[int, Sequence[int]]], path: Path | 
 
 def outputs(model: Any, tokens: Sequence[int], *, last_stage: bool) -> Outputs:
     """{place: [tokens, width] in f32} for what this rank computes of one prompt."""
-    ids = torch.tensor([list(tokens)])
-    with torch.inference_mode(), _listening(model) as heard:
+    ids = torch.tensor([list(tokens)], device=device_of(model))
+    with torch.no_grad(), _listening(model) as heard:
         logits = model(input_ids=ids, use_cache=False).logits
     if last_stage:
         heard["logits"] = _flat(logits)
@@ -102,4 +104,5 @@ def _first(output: Any) -> Any:
 
 def _flat(value: torch.Tensor) -> torch.Tensor:
     """[1, tokens, width] of any dtype, whole or sharded -> [tokens, width] f32, a copy."""
-    return whole(value).detach().squeeze(0).to(torch.float32, copy=True).contiguous()
+    flat: torch.Tensor = whole(value).detach().squeeze(0).to("cpu", torch.float32, copy=True).contiguous()
+    return flat

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from transformers import DynamicCache, LogitsProcessor, LogitsProcessorList
+from transformers import LogitsProcessor, LogitsProcessorList
 
 from .assignment import Generated
-from .load import decoder_layers, has_weights
 
 STOP, LENGTH = "stop", "length"
 
@@ -39,12 +38,29 @@ class _Watch(LogitsProcessor):  # type: ignore[misc]
         self._left = time.perf_counter()
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        if scores.device.type != "cpu":
+            torch.accelerator.synchronize(scores.device)
         self.times.append(time.perf_counter() - self._left)
         best = scores.float().topk(2, dim=-1).values
-        self.margins.append(best[:, 0] - best[:, 1])
-        self.digest.update(scores.float().contiguous().numpy().data)
+        self.margins.append((best[:, 0] - best[:, 1]).cpu())
+        self.digest.update(scores.float().cpu().contiguous().numpy().data)
         self._left = time.perf_counter()
         return scores
+
+
+Pick = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+"""From the ids so far, [batch, tokens], and the scores, [batch, vocabulary]: the next ids, [batch]."""
+
+
+class _Only(LogitsProcessor):  # type: ignore[misc]
+    """Leaves one token of each row."""
+
+    def __init__(self, pick: Pick) -> None:
+        self._pick = pick
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        chosen = self._pick(input_ids, scores).to(scores.device)
+        return torch.full_like(scores, -torch.inf).scatter_(1, chosen[:, None], 0.0)
 
 
 def end_tokens(model: Any) -> tuple[int, ...]:
@@ -53,15 +69,23 @@ def end_tokens(model: Any) -> tuple[int, ...]:
     return () if ids is None else (ids,) if isinstance(ids, int) else tuple(ids)
 
 
-def generate(model: Any, prompts: Sequence[tuple[int, Sequence[int]]], *, batch: int, max_new_tokens: int) -> Steps:
-    """Continue each (number, token ids), `batch` at a time, always with the likeliest token."""
+def device_of(model: Any) -> torch.device:
+    """Where the model computes."""
+    return next((each.device for each in model.parameters() if not each.is_meta), torch.device("cpu"))
+
+
+def generate(model: Any, prompts: Sequence[tuple[int, Sequence[int]]], *, batch: int, max_new_tokens: int,
+             ends: Sequence[int] | None = None, pick: Pick | None = None) -> Steps:
+    """Continue each (number, token ids), `batch` at a time, with what `pick` chooses, or the likeliest token; `ends`:
+    ids that end a text, None: those that the release states."""
     steps, digest = Steps(), hashlib.sha256()
+    stops = end_tokens(model) if ends is None else tuple(ends)
     for group in batched_prompts(prompts, batch):
         watch = _Watch(digest)
-        sequences, length = _run(model, group, watch, max_new_tokens)
+        sequences, length = _run(model, group, watch, max_new_tokens, stops, pick)
         margins = torch.stack(watch.margins, dim=1)
         for row, (number, _) in enumerate(group):
-            steps.outputs.append(_output(number, sequences[row, length:], margins[row], end_tokens(model)))
+            steps.outputs.append(_output(number, sequences[row, length:], margins[row], stops))
         lengths = [len(output.tokens) for output in steps.outputs[-len(group):]]
         steps.seconds += watch.times[1:]
         steps.tokens += [sum(length > step for length in lengths) for step in range(1, len(watch.times))]
@@ -75,7 +99,7 @@ def first_token_seconds(model: Any, prompts: Sequence[tuple[int, Sequence[int]]]
     seconds = []
     for prompt in (prompts[0], *prompts):
         watch = _Watch(hashlib.sha256())
-        _run(model, [prompt], watch, 1)
+        _run(model, [prompt], watch, 1, end_tokens(model))
         seconds.append(watch.times[0])
     return seconds[1:]
 
@@ -85,9 +109,9 @@ def batched_prompts(prompts: Sequence[Any], size: int) -> list[list[Any]]:
     return [list(prompts[start:start + size]) for start in range(0, len(prompts), size)]
 
 
-def _run(model: Any, group: Sequence[tuple[int, Sequence[int]]], watch: _Watch, new: int) -> tuple[torch.Tensor, int]:
+def _run(model: Any, group: Sequence[tuple[int, Sequence[int]]], watch: _Watch, new: int,
+         ends: Sequence[int], pick: Pick | None = None) -> tuple[torch.Tensor, int]:
     """(all token ids, length of the padded prompts)."""
-    ends = end_tokens(model)
     pad = ends[0] if ends else 0
     length = max(len(tokens) for _, tokens in group)
     ids = torch.full((len(group), length), pad)
@@ -95,30 +119,12 @@ def _run(model: Any, group: Sequence[tuple[int, Sequence[int]]], watch: _Watch, 
     for row, (_, tokens) in enumerate(group):
         ids[row, length - len(tokens):] = torch.tensor(tokens)
         mask[row, length - len(tokens):] = 1
-    with torch.inference_mode():
-        sequences = model.generate(ids, attention_mask=mask, max_new_tokens=new, pad_token_id=pad,
-                                   logits_processor=LogitsProcessorList([watch]), **_stage_cache(model))
-    return sequences, length
-
-
-def _stage_cache(model: Any) -> dict[str, Any]:
-    """For a pipeline stage, a cache whose layers of other stages read as this stage's layers of the same kind.
-
-    The library takes the length of the past from the first layer of a kind. On another stage that layer stays empty,
-    and then padding is masked in the wrong places from the second token on.
-    """
-    here = [number for number, layer in enumerate(decoder_layers(model)) if has_weights(layer)]
-    if len(here) == len(decoder_layers(model)):
-        return {}
-    cache = DynamicCache(config=model.config)
-    for number in set(range(len(cache.layers))) - set(here):
-        twin = next((index for index in here if _same_kind(cache.layers[index], cache.layers[number])), number)
-        cache.layers[number] = cache.layers[twin]
-    return {"cache": cache}
-
-
-def _same_kind(layer: Any, other: Any) -> bool:
-    return type(layer) is type(other) and getattr(layer, "sliding_window", 0) == getattr(other, "sliding_window", 0)
+    processors = [watch, _Only(pick)] if pick else [watch]
+    with torch.no_grad():
+        there = device_of(model)
+        sequences = model.generate(ids.to(there), attention_mask=mask.to(there), max_new_tokens=new, pad_token_id=pad,
+                                   eos_token_id=list(ends) or None, logits_processor=LogitsProcessorList(processors))
+    return sequences.cpu(), length
 
 
 def _output(number: int, tokens: torch.Tensor, margins: torch.Tensor, ends: tuple[int, ...]) -> Generated:

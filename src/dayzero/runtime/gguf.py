@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -60,7 +60,7 @@ def import_gguf(source: Path, out: Path, *, progress: Progress = SILENT) -> Path
     refuse_folder(out)
     progress.update(f"reading {source.name}")
     header = read_header(source)
-    with _without_bars(), staged_folder(out) as folder:
+    with _without_bars(progress), staged_folder(out) as folder:
         model, tokenizer = _load(source, header, progress)
         progress.update("writing the release")
         with _writing(out):
@@ -125,15 +125,25 @@ def _load(source: Path, header: Header, progress: Progress) -> tuple[Any, Any]:
 
 
 @contextmanager
-def _without_bars() -> Iterator[None]:
-    """The library draws no bars of its own; what is being done is told to `progress`."""
+def _without_bars(progress: Progress) -> Iterator[None]:
+    """The library draws no bars of its own, not even the one of reading a GGUF, which no setting of it turns off; what
+    is being done is told to `progress`."""
+    from transformers import modeling_gguf_pytorch_utils as library
     from transformers.utils import logging
 
-    bars = logging.is_progress_bar_enabled()
+    def told(tensors: Sequence[Any], **_: Any) -> Iterator[Any]:
+        for number, tensor in enumerate(tensors):
+            progress.update("dequantising", number, len(tensors))
+            yield tensor
+
+    names: dict[str, Any] = vars(library)
+    bars, drawn = logging.is_progress_bar_enabled(), names.get("tqdm")
     logging.disable_progress_bar()
+    names["tqdm"] = told
     try:
         yield
     finally:
+        names["tqdm"] = drawn
         if bars:
             logging.enable_progress_bar()
 

@@ -123,7 +123,7 @@ def isolated(entry: str, request: Any, answer: type[T], *, whose: str, limits: L
 @contextlib.contextmanager
 def _process(python: Path, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     process = subprocess.Popen(
-        [python, "-P", "-m", _MODULE], env=_environment(python, folder), cwd=folder, stdin=subprocess.PIPE,
+        [python, "-P", "-m", _MODULE], env=environment(python, folder), cwd=folder, stdin=subprocess.PIPE,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
     try:
         yield process
@@ -138,7 +138,7 @@ def _process(python: Path, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
         process.wait()
 
 
-def _environment(python: Path, folder: Path) -> dict[str, str]:
+def environment(python: Path, folder: Path) -> dict[str, str]:
     """A few harmless variables; homes and caches lie in the scratch folder."""
     root = Path(dayzero.__file__).resolve().parents[1]
     ours = [] if root.name in ("site-packages", "dist-packages") else [str(root)]

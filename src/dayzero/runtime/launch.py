@@ -20,13 +20,15 @@ import time
 from pathlib import Path
 
 from dayzero.backends import host
-from dayzero.errors import NotPossible, StageError, StoreError
+from dayzero.errors import NotPossible, StageError, StoreError, UsageError
 from dayzero.progress import SILENT, Progress
 from dayzero.schema import Noun, from_json, to_json
 from dayzero.schema.store import write_atomic
 
 from .assignment import Assignment, RankResult
+from .isolation import environment
 from .space import NO_SPACE
+from .starting import library_variables
 
 LIMIT = 3600.0
 """Seconds after which a launch counts as hung."""
@@ -86,7 +88,7 @@ def _launch(assignment: Assignment, folder: Path, limit_s: float, progress: Prog
     ranks = assignment.layout.world_size
     _prepare(folder, assignment, ranks)
     threads = max(1, host.cores() // ranks)
-    process = _start(folder, ranks, threads)
+    process = _start(folder, assignment, threads)
     try:
         _watch(process, folder, assignment, limit_s, progress)
     finally:
@@ -94,12 +96,15 @@ def _launch(assignment: Assignment, folder: Path, limit_s: float, progress: Prog
     if process.returncode == NO_SPACE:
         raise StoreError(f"the disk of {folder.parent} is full: the ranks of {assignment.layout.text} cannot write",
                          "free some space, or choose another folder with --runs; finished stages are kept")
+    if reason := _read(folder / "refusal"):
+        raise NotPossible(reason, "use a Linux with user namespaces and Landlock")
     found = [_result(folder, rank) for rank in range(ranks)]
     done = tuple(result for result in found if result is not None)
     if refusals := [result.refusal for result in done if result.refusal]:
         raise NotPossible(refusals[0], "choose another layout with --layout")
     if failures := [result for result in done if result.failure]:
-        raise StageError(failures[0].failure, failures[0].hint)
+        kind = UsageError if failures[0].asked_wrong else StageError
+        raise kind(failures[0].failure, failures[0].hint)
     if missing := [rank for rank, result in enumerate(found) if result is None]:
         raise _death(folder, ranks, missing)
     exits = _exits(folder)
@@ -130,17 +135,19 @@ def _prepare(folder: Path, assignment: Assignment, ranks: int) -> None:
     write_atomic(folder / "assignment.json", to_json(assignment))
 
 
-def _start(folder: Path, ranks: int, threads: int) -> subprocess.Popen[bytes]:
+def _start(folder: Path, assignment: Assignment, threads: int) -> subprocess.Popen[bytes]:
     """The supervisor, in a session of its own: an interrupt at the terminal reaches this process only."""
-    environment = {
-        **os.environ, "OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "passive", "GLOO_SOCKET_IFNAME": "lo",
-        "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1",
-        "TOKENIZERS_PARALLELISM": "false",
-    }  # fmt: skip
+    module, more = "dayzero.runtime.supervisor", []
+    inherited = dict(os.environ)
+    if assignment.own:
+        module = "dayzero.runtime.confinement.ranks"
+        more = [assignment.root, *(each.folder for each in assignment.record)]
+        inherited = environment(Path(sys.executable), folder.resolve())
     with (folder / "supervisor.txt").open("wb") as log:
         return subprocess.Popen(
-            [sys.executable, "-m", "dayzero.runtime.supervisor", str(folder.resolve()), str(ranks)], env=environment,
-            stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+            [sys.executable, "-m", module, str(folder.resolve()), str(assignment.layout.world_size), *more],
+            env={**inherited, **library_variables(threads)}, stdin=subprocess.DEVNULL, stdout=log,
+            stderr=subprocess.STDOUT, start_new_session=True)
 
 
 def _watch(process: subprocess.Popen[bytes], folder: Path, assignment: Assignment, limit_s: float,

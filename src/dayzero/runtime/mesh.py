@@ -1,31 +1,41 @@
-"""Where a rank stands in a layout, which layouts can be run, and the process groups.
+"""Where a rank stands in a layout, and which layouts can be run. Without torch.
 
-Replicas (dp) are outermost. A replica's tp * pp ranks are one default process group of their own, so that the library
-below sees a world of exactly that size; ranks at the same place in different replicas form one more group.
+Replicas (dp) are outermost, then pipeline stages, then the tp ranks of a stage. Experts are dealt out to the ranks of a
+stage, and if there are more parts of them than tp ranks (ep > tp), over several replicas, which then work in step.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import Any
 
-from dayzero.errors import NotPossible
-from dayzero.schema import Layout
+from dayzero.schema import Layout, ModelSpec
 
-_TIMEOUT = timedelta(minutes=30)
+from .assignment import DTYPES
 
 
 def refusal(layout: Layout) -> str:
-    """Why the reference runtime cannot run a layout; empty when it can try."""
+    """Why a layout cannot be run; empty when it can, if the model's dimensions allow it."""
     if layout.cp > 1:
-        return f"the reference runtime has no context parallelism (cp={layout.cp})"
+        return f"there is no context parallelism (cp={layout.cp})"
     if layout.attention_degree != layout.tp:
-        return f"the reference runtime splits attention over all tp ranks (attention_tp={layout.attention_tp})"
-    if layout.ep not in (1, layout.tp):
-        return f"the reference runtime spreads experts over exactly the tp ranks of a replica (ep={layout.ep})"
-    if layout.tp > 1 and layout.pp > 1:
-        return "transformers cannot yet combine tensor and pipeline parallelism"
+        return f"attention is split over all tp ranks (attention_tp={layout.attention_tp})"
+    if layout.ep % layout.tp and layout.tp % layout.ep:
+        return f"ep={layout.ep} is neither a part nor a multiple of tp={layout.tp}"
+    return ""
+
+
+def indivisible(model: ModelSpec, layout: Layout) -> str:
+    """Why the model has not enough of something to be shared out so; empty when its dimensions do not tell, and only
+    ranks that have built it can."""
+    if layout.pp > len(model.layers):
+        return f"{len(model.layers)} layers cannot be shared out to {layout.pp} stages"
+    families = [each for each in model.families if not each.role.startswith("unused.")]
+    for experts in sorted({each.experts for each in families if each.experts % layout.ep}):
+        return f"{experts} experts cannot be dealt out evenly to {layout.ep} groups"
+    plain = all(each.scheme in DTYPES for each in families)  # stored dimensions of packed values are not the model's
+    if plain and families and layout.ep == 1 and all(size % layout.tp for each in families for size in each.shape):
+        return (f"no weight of this model can be shared by {layout.tp} ranks: no dimension is a multiple of "
+                f"{layout.tp}")
     return ""
 
 
@@ -43,73 +53,41 @@ class Place:
         return self.rank // (self.layout.tp * self.layout.pp)
 
     @property
-    def inner(self) -> int:
-        """Rank inside the replica: stage by stage, tp innermost."""
-        return self.rank % (self.layout.tp * self.layout.pp)
-
-    @property
     def stage(self) -> int:
         """Pipeline stage."""
-        return self.inner // self.layout.tp
+        return self.rank % (self.layout.tp * self.layout.pp) // self.layout.tp
+
+    @property
+    def index(self) -> int:
+        """Among the tp ranks of its stage."""
+        return self.rank % self.layout.tp
+
+    @property
+    def expert(self) -> int:
+        """Which of the ep parts of the experts it holds."""
+        return (self.replica * self.layout.tp + self.index) // self.layout.expert_tp % self.layout.ep
+
+    @property
+    def width(self) -> int:
+        """Which of the expert_tp parts of their width."""
+        return self.index % self.layout.expert_tp
+
+    @property
+    def block(self) -> int:
+        """Replicas that share experts have the same number."""
+        return self.replica // self.together
+
+    @property
+    def together(self) -> int:
+        """How many replicas share experts."""
+        return max(1, self.layout.ep // self.layout.tp)
 
     @property
     def first_of_tp(self) -> bool:
         """Whether it speaks for its tp group, whose ranks all hold the same activations."""
-        return self.inner % self.layout.tp == 0
+        return self.index == 0
 
-
-class Mesh:
-    """The process groups of one rank; to be joined once and left at the end."""
-
-    def __init__(self, layout: Layout) -> None:
-        """Join. Raises NotPossible for a layout that cannot be run."""
-        import torch.distributed as dist
-        from torch.distributed.distributed_c10d import PrefixStore
-        from torch.distributed.rendezvous import rendezvous
-
-        if reason := refusal(layout):
-            raise NotPossible(reason, "choose another layout with --layout")
-        self._store, rank, _ = next(rendezvous("env://"))
-        self.place = place = Place(layout, rank)
-        self._replicas: Any = None
-        dist.init_process_group(
-            "gloo", store=PrefixStore(f"replica-{place.replica}", self._store), rank=place.inner,
-            world_size=layout.tp * layout.pp, timeout=_TIMEOUT)
-        if layout.dp > 1:
-            self._replicas = dist.ProcessGroupGloo(
-                PrefixStore(f"inner-{place.inner}", self._store), place.replica, layout.dp, _TIMEOUT)
-
-    def average_over_replicas(self, tensor: Any) -> Any:
-        """The mean over all replicas' tensors of the same shape, in place."""
-        if self._replicas is not None:
-            self._replicas.allreduce([tensor]).wait()
-            tensor /= self.place.layout.dp
-        return tensor
-
-    def all_agree(self, opinion: bool) -> bool:
-        """Whether all ranks of all replicas say yes; each of them has to ask."""
-        import torch
-        import torch.distributed as dist
-
-        votes = torch.tensor([float(opinion)])
-        dist.all_reduce(votes, dist.ReduceOp.MIN)
-        if self._replicas is not None:
-            self._replicas.allreduce([votes], dist.ReduceOp.MIN).wait()
-        return bool(votes == 1.0)
-
-    def leave(self) -> None:
-        """Wait until every rank has come here, then take the groups down in order."""
-        import torch.distributed as dist
-
-        self.all_agree(True)
-        self._replicas = None
-        dist.destroy_process_group()
-
-
-def distributed_config(layout: Layout) -> Any:
-    """What transformers is told for one replica; None when a replica is one rank."""
-    if layout.tp * layout.pp == 1:
-        return None
-    from transformers.distributed import DistributedConfig
-
-    return DistributedConfig(tp_size=layout.tp, pp_size=layout.pp, ep_size=layout.ep)
+    @property
+    def speaks(self) -> bool:
+        """Whether it speaks for its replica."""
+        return self.stage == 0 and self.index == 0

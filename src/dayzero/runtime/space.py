@@ -23,10 +23,15 @@ def exit_without_space() -> Iterator[None]:
     try:
         yield
     except (OSError, StoreError) as error:
-        cause = error if isinstance(error, OSError) else error.__context__
-        if getattr(cause, "errno", None) not in _FULL:
+        if not full(error):
             raise
         raise SystemExit(NO_SPACE) from None
+
+
+def full(error: Exception) -> bool:
+    """Whether that is what an error says."""
+    cause = error.__context__ if isinstance(error, StoreError) else error
+    return getattr(cause, "errno", None) in _FULL
 
 
 @contextlib.contextmanager

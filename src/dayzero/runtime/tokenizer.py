@@ -1,14 +1,15 @@
-"""The process that reads a release's tokenizer: `python -m dayzero.runtime.tokenizer FOLDER PARENT`, by `Tokens`.
+"""The process that reads a release's tokenizer: `python -m dayzero.runtime.tokenizer FOLDER PARENT SOCKET [own]`, by
+`Tokens`; with `own` in a confined process, where the release's own code for it may run.
 
 Library code and a template of strangers work here on files of strangers: they may fail in any way, and never end. Each
-line on standard input is a prompt or the ids of a text; each line on standard output an answer. The first answer says
-that all is read. Whatever error ends the process is told in its last answer.
+line that comes through the socket is a prompt or the ids of a text; each line that goes an answer. The first answer
+says that all is read. Whatever error ends the process is told in its last answer.
 """
 
 from __future__ import annotations
 
-import os
 import resource
+import socket
 import sys
 from pathlib import Path
 from types import TracebackType
@@ -23,14 +24,19 @@ MEMORY = 8 << 30
 """Bytes that the process may allocate; tokenizers of 250,000 tokens take a tenth of it."""
 CONFIG, TOKENIZER, TEMPLATE, GENERATION = "config.json", "the tokenizer", "the chat template", "generation_config.json"
 
+SAMPLING = ("do_sample", "temperature", "top_k", "top_p")
+"""What a generation config may state about how tokens are chosen."""
+
 
 class Question(Noun, frozen=True, kw_only=True):
-    """A prompt to encode, or ids to decode."""
+    """A prompt or a text to encode, or ids to decode."""
 
     prompt: str | None = None
-    """Text."""
+    """A user's turn."""
+    text: str | None = None
+    """Text that is encoded as it is, without a chat template."""
     tokens: tuple[int, ...] = ()
-    """Without a prompt: ids."""
+    """Without a prompt and a text: ids."""
 
 
 class Answer(Noun, frozen=True, kw_only=True):
@@ -42,6 +48,8 @@ class Answer(Noun, frozen=True, kw_only=True):
     """Text of ids, without special tokens."""
     ends: str = "null"
     """In the first answer: the end tokens that the release states, as JSON."""
+    sampling: str = "{}"
+    """Likewise what it states about how tokens are chosen."""
     plain: str = ""
     """Why the prompt was encoded without the chat template that there is."""
     about: str = ""
@@ -65,36 +73,40 @@ class _Teller:
         self.say(Answer(about=self.about, why=cause(error)))
 
 
-def main(root: Path) -> None:
-    """Answer until standard input ends."""
+def main(root: Path, end: int, own: bool) -> None:
+    """Answer until nobody asks any more."""
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
-    teller = _Teller(os.fdopen(os.dup(1), "wb"))
-    os.dup2(2, 1)  # what libraries print is no answer
+    line_in = socket.socket(fileno=end)
+    teller = _Teller(line_in.makefile("wb"))
     sys.excepthook = teller.last
-    tokenizer, ends = _read(root, teller)
-    teller.say(Answer(ends=to_json(ends).decode()))
-    for line in sys.stdin.buffer:
+    tokenizer, stated = _read(root, teller, own)
+    sampling = {name: getattr(stated, name, None) for name in SAMPLING}
+    teller.say(Answer(ends=to_json(stated.eos_token_id).decode(), sampling=to_json(sampling).decode()))
+    for line in line_in.makefile("rb"):
         question = from_json(line, Question)
-        if question.prompt is None:
+        if question.text is not None:
+            teller.about = TOKENIZER
+            teller.say(Answer(tokens=tuple(tokenizer(question.text)["input_ids"])))
+        elif question.prompt is None:
             teller.about = TOKENIZER
             teller.say(Answer(text=str(tokenizer.decode(list(question.tokens), skip_special_tokens=True))))
         else:
             teller.say(_encoded(tokenizer, question.prompt, teller))
 
 
-def _read(root: Path, teller: _Teller) -> tuple[Any, Any]:
-    """(tokenizer, end tokens as the release states them)."""
+def _read(root: Path, teller: _Teller, own: bool) -> tuple[Any, Any]:
+    """(tokenizer, generation config as the release states it)."""
     from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
-    local = {"local_files_only": True}
+    local = {"local_files_only": True, "trust_remote_code": own}
     teller.about = CONFIG
-    config = AutoConfig.from_pretrained(root, trust_remote_code=False, **local)
+    config = AutoConfig.from_pretrained(root, **local)
     teller.about = TOKENIZER
-    tokenizer = AutoTokenizer.from_pretrained(root, trust_remote_code=False, **local)
+    tokenizer = AutoTokenizer.from_pretrained(root, **local)
     teller.about = GENERATION
-    stated = (GenerationConfig.from_pretrained(root, **local) if (root / GENERATION).exists()
+    stated = (GenerationConfig.from_pretrained(root, local_files_only=True) if (root / GENERATION).exists()
               else GenerationConfig.from_model_config(config))
-    return tokenizer, stated.eos_token_id
+    return tokenizer, stated
 
 
 def _encoded(tokenizer: Any, prompt: str, teller: _Teller) -> Answer:
@@ -118,4 +130,4 @@ def _encoded(tokenizer: Any, prompt: str, teller: _Teller) -> Answer:
 
 if __name__ == "__main__":
     die_with_parent(int(sys.argv[2]))
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), int(sys.argv[3]), sys.argv[4:] == ["own"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import subprocess
+import socket
 import sys
 import threading
 from collections.abc import Sequence
@@ -15,6 +15,7 @@ from typing import Any
 from dayzero.errors import NotPossible
 from dayzero.schema import from_json, to_json
 
+from .starting import Plain, Start, library_variables
 from .tokenizer import CONFIG, GENERATION, TEMPLATE, TOKENIZER, Answer, Question
 
 READ_S = 300.0
@@ -30,24 +31,31 @@ _HINTS = {
 
 
 class Tokens:
-    """A release's tokenizer; to be closed. Every method raises NotPossible when its files cannot be used, or when that
-    takes longer than it may."""
+    """A release's tokenizer; to be closed. For any thread. Every method raises NotPossible when its files cannot be
+    used, or when that takes longer than it may."""
 
     ends: Any
     """The end tokens as the release states them: of any type."""
+    sampling: dict[str, Any]
+    """What its generation config states about how tokens are chosen, of any type."""
     plain: str
     """Why prompts were encoded without the release's chat template; empty when it was used or there is none."""
 
-    def __init__(self, root: str | Path, *, answer_s: float = ANSWER_S) -> None:
-        environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1",
-                       "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "dayzero.runtime.tokenizer", str(Path(root).resolve()), str(os.getpid())],
-            env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-            start_new_session=True)
-        self._limit_s, self.plain = answer_s, ""
+    def __init__(self, root: str | Path, *, answer_s: float = ANSWER_S, start: Start | None = None,
+                 log: Path = Path(os.devnull)) -> None:
+        """`start`: where processes are started that may run the release's own code; None: it does not run. `log`: file
+        of what that prints."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = (start or Plain())(
+                [sys.executable, "-m", "dayzero.runtime.tokenizer", str(Path(root).resolve()), "{parent}", "{end}",
+                 *(["own"] if start else [])],
+                {**(start.variables if start else os.environ), **library_variables(1)}, theirs.fileno(), log)
+        self._line, self._limit_s, self.plain = ours, answer_s, ""
+        self._heard, self._asking = ours.makefile("rb"), threading.Lock()
         try:
-            self.ends = json.loads(self._answer(READ_S).ends)
+            first = self._answer(READ_S)
+            self.ends, self.sampling = json.loads(first.ends), json.loads(first.sampling)
         except BaseException:
             self.close()
             raise
@@ -61,8 +69,9 @@ class Tokens:
     def close(self) -> None:
         """End the process."""
         self._process.kill()
-        with contextlib.suppress(BrokenPipeError):
-            self._process.communicate()
+        self._process.wait()
+        self._heard.close()
+        self._line.close()
 
     def encode(self, prompts: Sequence[str]) -> tuple[tuple[int, ...], ...]:
         """Token ids of each prompt; as a user's turn when the release has a chat template that takes one."""
@@ -70,17 +79,24 @@ class Tokens:
         self.plain = next((answer.plain for answer in answers if answer.plain), "")
         return tuple(answer.tokens for answer in answers)
 
+    def encode_plain(self, texts: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+        """Token ids of each text as it is, with what the tokenizer puts before every text."""
+        return tuple(self._ask(Question(text=text)).tokens for text in texts)
+
     def decode(self, tokens: Sequence[int]) -> str:
         """The text, without special tokens."""
         return self._ask(Question(tokens=tuple(tokens))).text
 
     def _ask(self, question: Question) -> Answer:
-        pipe = self._process.stdin
-        with contextlib.suppress(BrokenPipeError):  # its last answer says why
-            if pipe:
-                pipe.write(to_json(question) + b"\n")
-                pipe.flush()
-        return self._answer(self._limit_s)
+        with self._asking:
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # its last answer says why
+                self._line.sendall(to_json(question) + b"\n")
+            return self._answer(self._limit_s)
+
+    def _read(self) -> bytes:
+        with contextlib.suppress(ConnectionResetError):  # it has ended, and left questions unread
+            return self._heard.readline()
+        return b""
 
     def _answer(self, limit_s: float) -> Answer:
         late = threading.Event()
@@ -92,7 +108,7 @@ class Tokens:
         timer = threading.Timer(limit_s, stop)
         timer.start()
         try:
-            line = self._process.stdout.readline() if self._process.stdout else b""
+            line = self._read()
         finally:
             timer.cancel()
         if late.is_set():

@@ -14,7 +14,10 @@ LEAST_RATE = 1.0
 """Bytes or operations a second; real rates are at least millions. Slower ones make times that no float holds."""
 LEAST_SHARE = 1e-6
 """Of the stated rates, likewise."""
-
+NO_NETWORK = ("the network between the nodes is not described",
+              "add network = {bandwidth = 50e9, latency = 10e-6} to [cluster] of a target.toml: bytes a second of each "
+              "device, and seconds (docs/target.md)")
+"""What is wrong where nodes are joined by nothing, and what to do."""
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "point_to_point")
 """What ranks do together."""
@@ -104,6 +107,10 @@ class Device(Noun, frozen=True, kw_only=True):
         if self.efficiency is not None:
             _check(f"device {self.name}: efficiency", self.efficiency, LEAST_SHARE)
 
+    def unlinked(self, devices: int) -> tuple[str, str]:
+        """What is wrong where so many are joined by nothing, and what to do."""
+        return f"device {self.name} has no link that joins {devices} devices", "add links to it, with their sources"
+
     def computes_in(self, scheme: str) -> str | None:
         """The entry of `flops` that products with weights of that scheme compute at; None: the device states none.
 
@@ -166,16 +173,14 @@ class Cluster(Noun, frozen=True, kw_only=True):
         node = self.devices_per_node
         if not _stays_inside(devices, node, self.world_size):
             if self.network is None:
-                raise TargetError("the network between the nodes is not described",
-                                  "add network = {bandwidth = ..., latency = ...} to [cluster]")
+                raise TargetError(*NO_NETWORK)
             between = (self.network, *self.beyond)
             return next((link for link in between if link.devices == 0 or _stays_inside(
                 devices, link.devices, self.world_size)), between[-1])
         for link in self.device.links:
             if link.devices == 0 or _stays_inside(devices, link.devices, node):
                 return link
-        raise TargetError(f"device {self.device.name} has no link that joins {devices} devices",
-                          "add links to the device, with their sources")
+        raise TargetError(*self.device.unlinked(devices))
 
 
 def _stays_inside(group: int, domain: int, whole: int) -> bool:

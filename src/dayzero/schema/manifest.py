@@ -29,6 +29,9 @@ class Manifest(Noun, frozen=True, kw_only=True):
     """How the weights were made, if they were converted here."""
     headers_only: bool = False
     """Whether the weight files are headers with a hole behind."""
+    store: str = ""
+    """URL of the folder that the bytes behind these headers are read from when they are needed, where dayzero has
+    written it into its own cache; empty: none."""
 
 
 def manifest_of(folder: Path, digests: Mapping[str, str], provenance: str = "") -> Manifest:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
+import numpy as np
+
 from .base import Column, Noun
 from .model import ModelSpec
 
@@ -90,6 +92,14 @@ class TensorTable(Noun, frozen=True, kw_only=True):
         """Bytes of all tensors."""
         return sum(group.count * group.tensor_bytes for group in self.groups)
 
+    @property
+    def ends(self) -> dict[str, int]:
+        """For each file: one past the last byte that its header describes."""
+        found = np.zeros(len(self.files) + 1, dtype=np.int64)  # the last one takes what is in no file, -1
+        for group in self.groups:
+            np.maximum.at(found, group.file.values, group.start.values + group.tensor_bytes)
+        return dict(zip(self.files, found.tolist(), strict=False))
+
     def names(self) -> Iterator[str]:
         """All tensor names; half a million strings for the largest releases."""
         return (group.name(row) for group in self.groups for row in range(group.count))
@@ -123,11 +133,21 @@ class Release(Noun, frozen=True, kw_only=True):
     when it is complete."""
     hub: str = ""
     """Where it is published: `org/name`, or `org/name@revision` when it was read there; empty: not known."""
+    store: str = ""
+    """URL of the folder from which the data of the tensors is read when it is needed; empty: none."""
 
     @property
     def is_incomplete(self) -> bool:
         """Whether there are tensors of which nothing is known: files are missing, or end within their header."""
         return bool(self.missing_shards or self.cut_shards)
+
+    @property
+    def short_files(self) -> dict[str, int]:
+        """Files that end before the data that their headers describe does, or within the header, and the bytes that
+        each has at least when it is complete; by name."""
+        sizes = {file.name: file.size for file in self.files}
+        least = {**self.tensors.ends, **self.cut_shards}
+        return {file: end for file, end in sorted(least.items()) if sizes.get(file, end) < end}
 
     @property
     def unread(self) -> tuple[str, ...]:

@@ -21,6 +21,8 @@ class Arrivals(Noun, frozen=True, kw_only=True):
     """Seconds to the first token: p50, p90, p99."""
     gap_percentiles: dict[str, float]
     """Seconds from one pass of a sequence to its next, such as one that a prompt shares: p50, p90, p99."""
+    tokens_of_pass: float = 1.0
+    """Tokens that a sequence gets from a pass, on average: more than one where tokens are proposed."""
 
 
 class Offload(Noun, frozen=True, kw_only=True):

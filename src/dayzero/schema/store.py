@@ -4,9 +4,11 @@ not at all, the run directory."""
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -63,16 +65,29 @@ class Artifact(Noun, frozen=True, kw_only=True):
                              f"make it again with --from {self.stage} --force") from None
 
 
-def write_atomic(path: Path, data: bytes) -> None:
-    """Put `data` at `path` completely or not at all. Raises StoreError; what was there before is then still there."""
+def read_regular(path: Path, limit: int) -> bytes:
+    """Content of a file. Raises OSError when it cannot be read, has more than `limit` bytes or is no regular file (a
+    pipe would never end), ValueError for a path that no file can have."""
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    if status.st_size > limit:
+        raise OSError(errno.EFBIG, f"it has {status.st_size} bytes; at most {limit} make sense", str(path))
+    return path.read_bytes()
+
+
+def write_atomic(path: Path, data: bytes | Iterable[bytes | memoryview], *, sync: bool = True) -> None:
+    """Put `data`, or its pieces one behind the other, at `path` completely or not at all. Raises StoreError; what was
+    there before is then still there. `sync=False`: not so when the machine loses its power at that moment."""
     temporary = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
         with os.fdopen(handle, "wb") as file:
-            file.write(data)
+            file.writelines((data,) if isinstance(data, bytes) else data)
             file.flush()
-            os.fsync(file.fileno())
+            if sync:
+                os.fsync(file.fileno())
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
     except OSError as error:

@@ -54,6 +54,10 @@ class Divergence(Noun, frozen=True, kw_only=True):
     """Error just before."""
     tensor: str = ""
     """First tensor of the place whose weights differ; empty: they do not, or were not compared."""
+    module: str = ""
+    """Path of the module that made it, where modules were compared."""
+    op: str = ""
+    """What made it there: the module's kind, or between which places."""
 
 
 class Verdict(Noun, frozen=True, kw_only=True):

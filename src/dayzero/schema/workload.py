@@ -56,7 +56,12 @@ class Workload(Noun, frozen=True, kw_only=True):
         """`64 sequences` or `3 requests a second`."""
         if self.arrival_rate:
             return f"{self.arrival_rate:.3g} requests a second"
-        return f"{self.concurrency} sequence{'s' if self.concurrency != 1 else ''}"
+        return f"{self.concurrency:,} sequence{'s' if self.concurrency != 1 else ''}"
+
+    @property
+    def text(self) -> str:
+        """`64 sequences, 1,024 tokens in, 256 out`."""
+        return f"{self.load}, {self.input_tokens:,} tokens in, {self.output_tokens:,} out"
 
     @property
     def length(self) -> int:

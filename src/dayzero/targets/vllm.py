@@ -18,6 +18,8 @@ HEAD = "HEAD_NODE_ADDRESS"
 MODEL = "MODEL_FOLDER_OR_HUB_ID"
 SCRIPT = "launch-vllm.sh"
 MASTER_PORT = 29501
+HOST = "127.0.0.1"
+"""Where it listens: for the node itself alone, as the server asks nobody for a password."""
 _GIB = 2**30
 
 
@@ -133,7 +135,7 @@ def _words(release: Release, candidate: Candidate, layout: Layout, target: Targe
         words += ["--speculative-config", json.dumps(
             {"method": "mtp", "num_speculative_tokens": target.workload.draft_tokens})]
     words += ["--trust-remote-code"] if _own_code(release) else []
-    return [*words, "--host", "127.0.0.1", "--port", "8000"]
+    return [*words, "--host", HOST, "--port", "8000"]
 
 
 def _proposes(release: Release, target: Target) -> bool:
@@ -178,7 +180,7 @@ def _environment(candidate: Candidate) -> list[str]:
 
 
 def _notes(release: Release, candidate: Candidate, layout: Layout, target: Target) -> list[str]:
-    notes = []
+    notes = [*_needed(release, target), _bounds(candidate, target)]
     if not release.hub and not release.root:
         notes.append(f"The release is a card without files: put the folder or hub id of the weights for {MODEL}.")
     elif not release.hub and not release.has_weights:
@@ -201,6 +203,19 @@ def _notes(release: Release, candidate: Candidate, layout: Layout, target: Targe
     if layout.cp > 1:
         notes.append("Context parallelism is for decoding only: ranks of the tp group share the KV cache.")
     return [*notes, *_cpu_notes(candidate, layout, target)]
+
+
+def _needed(release: Release, target: Target) -> list[str]:
+    """Since which version the engine has the model, where the target states none that would have been compared."""
+    engine, since = target.engine, target.engine.facts.supported_since or {}
+    known = [name for name in release.model.architectures if since.get(name)]
+    return [] if engine.version else [f"{name} needs {engine.name} {since[name]} or newer." for name in known[:1]]
+
+
+def _bounds(candidate: Candidate, target: Target) -> str:
+    return (f"--max-model-len and --max-num-seqs are those of the workload ({target.workload.text}), and there is room "
+            f"for {candidate.max_sequences:,} such sequences; it listens on {HOST}, for its own node alone. Options "
+            "that are given to the script win over its own.")
 
 
 def _cpu_notes(candidate: Candidate, layout: Layout, target: Target) -> list[str]:

@@ -1,4 +1,7 @@
 #!/usr/bin/env bash
+# Note: --max-model-len and --max-num-seqs are those of the workload (2 sequences, 64 tokens in, 32 out), and there
+#   is room for 900 such sequences; it listens on 127.0.0.1, for its own node alone. Options that are given to the
+#   script win over its own.
 # Note: The options are those for GPUs. On a CPU it takes the engine's CPU build and VLLM_CPU_KVCACHE_SPACE=1 (GiB
 #   of cache for each rank; the plan needs 5.00 MiB).
 set -euo pipefail

@@ -18,8 +18,10 @@ from dayzero.errors import NotPossible
 from dayzero.schema import Device
 
 PLUG_IN = """
-class Toy:
-    name = "toy"
+from dayzero.backends import TorchBackend
+
+class Toy(TorchBackend):
+    name = device_type = "toy"
     device_count = 3
     def available(self): return ""
     def describe(self): return {"made of": "wood"}
@@ -81,7 +83,8 @@ def test_a_plug_in_cannot_take_the_name_of_ours(site: Path) -> None:
 
 @pytest.mark.parametrize(("code", "reason"), [
     ("raise OSError('no driver')", "OSError: no driver"), ("BACKENDS = 1", "AttributeError: .*no attribute 'BACKEND'"),
-    ("import a_module_that_is_missing", "ModuleNotFoundError: No module named")])
+    ("import a_module_that_is_missing", "ModuleNotFoundError: No module named"),
+    ("BACKEND = object()", "toy_backend:BACKEND lacks available, choices, collectives, current_stream,")])
 def test_a_plug_in_that_cannot_be_imported_is_left_out(site: Path, code: str, reason: str) -> None:
     install(site, "toy", code)
     with pytest.warns(RuntimeWarning, match=f"backend 'toy' of toy-backend is left out: .*{reason}"):
@@ -89,7 +92,7 @@ def test_a_plug_in_that_cannot_be_imported_is_left_out(site: Path, code: str, re
     assert isinstance(toy, Backend)
     assert re.search(reason, toy.available())
     assert (toy.describe(), toy.device_count, toy.runs(device("wood"))) == ({}, 0, False)
-    with pytest.raises(NotPossible, match=r"toy.*cannot be imported"):
+    with pytest.raises(NotPossible, match=r"backend toy: toy_backend:BACKEND"):
         toy.measure(1)
     assert backend_for(device("wood")) is None
 

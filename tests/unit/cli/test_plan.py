@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dayzero.cli import main
-from dayzero.data.efficiency import FACTORS
+from dayzero.data.causes import FACTORS
 
 TARGET = """
 [cluster]

@@ -8,10 +8,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+from rich.console import Console
 from tests.support.topologies import measured
 
 from dayzero.cli import main
+from dayzero.cli.topology_tables import topology_table
 from dayzero.data.topologies import file_topology
 
 
@@ -43,6 +46,14 @@ def test_list_show_and_compare(probe: Any, tmp_path: Path) -> None:
     assert code == 0 and "all_to_all" in out and "52.00 GB/s" in out and "12 us" in out
     code, out, _ = probe("--show", f"{one.name}.topology.json", "--against", "h100-nvswitch-ib400", "--library", ".")
     assert code == 0 and "0.75" in out  # 360 of 480 GB/s of all-reduce
+
+
+def test_rounds_that_differ_are_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
+    quiet = measured()
+    busy = msgspec.structs.replace(quiet, figures=(msgspec.structs.replace(quiet.figures[0], spread=1.7),))
+    for one in (quiet, busy):
+        Console(width=200).print(topology_table(one))
+        assert ("100% of their median (host_to_device.pinned)" in capsys.readouterr().out) is (one is busy)
 
 
 @pytest.mark.parametrize(("arguments", "message"), [

@@ -34,6 +34,25 @@ def test_every_engine_whose_memory_is_known_has_figures() -> None:
     assert known.engine("something") == (known.engine("any")[0], False)
 
 
+def test_a_release_of_an_engine_has_factors_of_its_own() -> None:
+    known = efficiency()
+    one = known.releases[0]
+    plain, own = (known.figures("sm_90", one.engine, "bf16", "", version)[1] for version in (None, one.version))
+    assert own.between == pytest.approx(plain.between * one.between)
+    assert own.first == pytest.approx(plain.first * one.first)
+    assert own.burst == pytest.approx(plain.burst * one.burst) and own.step == plain.step
+    assert known.figures("sm_90", one.engine, "bf16", "", "never released")[1] == plain
+
+
+def test_figures_of_prompts_are_those_of_the_scheme_of_experts() -> None:
+    known = efficiency()
+    for scheme in ("fp8", "mxfp4"):
+        kernels = known.kernel(("sm_90",), "vllm", scheme)
+        own = known.figures("sm_90", "vllm", "bf16", scheme)[1]
+        assert kernels and own.first == kernels.first
+        assert own.apart_decode == pytest.approx(known.engine("vllm")[0].apart_decode * kernels.apart_decode)
+
+
 @pytest.mark.parametrize("kind", ["together", "apart", "unstated"])
 def test_intervals(kind: str) -> None:
     assert all(efficiency().interval(f"{kind}, {how}").rows > 100 for how in ("measured", "not measured"))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dayzero.errors import ReleaseError, StoreError, UsageError
-from dayzero.progress import SILENT
+from dayzero.progress import SILENT, Progress
 from dayzero.runtime.gguf import import_gguf, read_header
 from dayzero.schema.manifest import MANIFEST
 
@@ -98,6 +98,18 @@ def test_release_holds_config_tokenizer_and_dequantised_weights(tmp_path: Path) 
     # Q8_0 keeps 8 bits and bf16 keeps 8: values of about 1 come back within about 1 %.
     assert np.abs(down - tensors["blk.1.ffn_down.weight"]).max() < 0.04
     assert np.abs(down - tensors["blk.0.ffn_down.weight"]).max() > 1
+
+
+def test_nothing_is_drawn_and_progress_is_told(source: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    told = list[tuple[str, float, float]]()
+
+    class Told(Progress):
+        def update(self, text: str, done: float = 0.0, total: float = 0.0) -> None:
+            told.append((text, done, total))
+    import_gguf(source, tmp_path / "release", progress=Told())
+    tensors = len(_tensors())
+    assert ("dequantising", tensors - 1, tensors) in told
+    assert "%" not in capfd.readouterr().err
 
 
 def test_manifest_states_digests_and_where_the_weights_are_from(source: Path, tmp_path: Path) -> None:

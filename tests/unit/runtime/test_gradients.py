@@ -28,7 +28,7 @@ def test_equal_runs_leave_equal_files(tmp_path: Path) -> None:
     place = SimpleNamespace(layout=Layout(), replica=0, first_of_tp=True)
     mesh = SimpleNamespace(place=place, average_over_replicas=lambda value: value)
     for number in range(12):
-        gradients(_Model(), torch.tensor([[1, 2, 3], [4, 5, 6]]), mesh,
+        gradients(_Model(), None, torch.tensor([[1, 2, 3], [4, 5, 6]]), mesh,
                   tmp_path / f"gradients-rank-{number}.safetensors")
     assert len({path.read_bytes() for path in tmp_path.iterdir()}) == 1
     assert Sketches(tmp_path).rows == 2

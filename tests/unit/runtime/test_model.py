@@ -18,6 +18,9 @@ torch = pytest.importorskip("torch")
 from dayzero.runtime import dump as dumping  # noqa: E402
 from dayzero.runtime import generate as generation  # noqa: E402
 from dayzero.runtime import gradients, load, passes  # noqa: E402
+from dayzero.runtime.building import decoder_layers  # noqa: E402
+from dayzero.runtime.rank import Held, Rank  # noqa: E402
+from dayzero.runtime.sharding import Mesh  # noqa: E402
 
 PROMPTS = [(0, (10, 20, 30, 40, 50)), (1, (60, 70)), (2, (80, 90, 100))]
 
@@ -29,7 +32,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def model(root: Path):
-    return load.load(root, Layout(), "f32").model
+    return load.load(root, "f32").model
 
 
 def _greedy(model, tokens, count):
@@ -75,32 +78,50 @@ def test_a_releases_sampling_advice_is_left_out(root: Path, tmp_path: Path) -> N
         (tmp_path / path.name).write_bytes(path.read_bytes())
     advice = '{"do_sample": true, "repetition_penalty": 9.0, "eos_token_id": 7}'
     (tmp_path / "generation_config.json").write_text(advice)
-    config = load.load(tmp_path, Layout(), "f32").model.generation_config
+    config = load.load(tmp_path, "f32").model.generation_config
     assert (config.repetition_penalty or 1.0, config.do_sample, config.eos_token_id) == (1.0, False, 7)
 
 
-def test_what_is_loaded_is_told(root: Path) -> None:
-    loaded, plan = load.load(root, Layout(), "bf16"), load.blueprint(root)
-    assert loaded.parameters == plan.parameters == sum(p.numel() for p in loaded.model.parameters())
-    assert loaded.weight_bytes == 2 * loaded.parameters and loaded.layers == (0, 1, 2, 3)
+def _alone(root: Path, dtype: str) -> tuple[Rank, Held]:
+    """One rank that is all there is."""
+    rank = Rank(root, dtype)
+    held = rank.prepare(Layout(), 0)
+    rank.join(Mesh(Layout(), 0))
+    return rank, held
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f32"])
+def test_what_is_held_is_told(root: Path, dtype: str) -> None:
+    rank, held = _alone(root, dtype)
+    loaded = load.load(root, dtype)
+    assert held.parameters == rank.parameters == sum(p.numel() for p in loaded.model.parameters()) == loaded.parameters
+    assert held.weight_bytes == {"bf16": 2, "f32": 4}[dtype] * held.parameters == loaded.weight_bytes
+    assert held.bytes_read == 4 * held.parameters and held.layers == loaded.layers == (0, 1, 2, 3)
+    for name, value in loaded.model.state_dict().items():
+        assert torch.equal(rank.model.state_dict()[name], value), name
+
+
+def test_a_place_that_is_taken_again_is_not_read_again(root: Path) -> None:
+    rank, held = _alone(root, "f32")
+    with torch.no_grad():
+        before = rank.model(torch.tensor([[3, 4, 5]])).logits
+    assert rank.prepare(Layout(), 0).bytes_read == 0 < held.bytes_read
+    rank.join(Mesh(Layout(), 0))
+    with torch.no_grad():
+        assert torch.equal(rank.model(torch.tensor([[3, 4, 5]])).logits, before)
+    first, second = (rank.prepare(Layout(pp=2), stage) for stage in (0, 1))
+    assert first.bytes_read == 0 and second.layers == (2, 3) and 0 < second.bytes_read < held.bytes_read
 
 
 def test_the_text_model_of_one_with_a_tower(tmp_path: Path) -> None:
     """Its four layers, not the tower's six; it is the model of the other tests, with other names."""
     root = tiny.pictured(tmp_path / "model", dtype="float32")
-    loaded, plan = load.load(root, Layout(), "f32"), load.blueprint(root)
-    assert loaded.layers == (0, 1, 2, 3) and not loaded.unused and loaded.parameters == plan.parameters
-    steps = generation.generate(loaded.model, PROMPTS[:1], batch=1, max_new_tokens=4)
-    assert list(steps.outputs[0].tokens) == _greedy(loaded.model, PROMPTS[0][1], 4)
-    heard = dumping.outputs(loaded.model, PROMPTS[0][1], last_stage=True)
+    rank, held = _alone(root, "f32")
+    assert held.layers == (0, 1, 2, 3) and not held.unused and held.parameters == rank.parameters
+    steps = generation.generate(rank.model, PROMPTS[:1], batch=1, max_new_tokens=4)
+    assert list(steps.outputs[0].tokens) == _greedy(rank.model, PROMPTS[0][1], 4)
+    heard = dumping.outputs(rank.model, PROMPTS[0][1], last_stage=True)
     assert set(heard) == {"embedding", "norm", "logits", *(f"layers.{number}" for number in range(4))}
-    with pytest.raises(NotPossible, match="pipeline stages"):
-        plan.check(Layout(pp=2))
-    plan.check(Layout(tp=2))
-
-
-def test_a_text_model_can_be_cut_into_stages(root: Path) -> None:
-    load.blueprint(root).check(Layout(pp=2))
 
 
 def _renamed(root: Path, folder: Path, old: str, new: str | None, *, rows: int | None = None) -> Path:
@@ -124,15 +145,18 @@ def _renamed(root: Path, folder: Path, old: str, new: str | None, *, rows: int |
     return folder
 
 
+@pytest.mark.parametrize("plain", [False, True])
 @pytest.mark.parametrize(("new", "rows", "message", "hint"), [
     ("model.nrm.weight", None, "the files do not hold model.norm.weight of the model", "hold model.nrm.weight"),
     (None, None, "the files do not hold model.norm.weight of the model", "fetch the files again"),
     ("model.norm.weight", 8, r"model.norm.weight is stored as \[8\], but the model has \[64\]", "fetch"),
 ])
-def test_a_model_that_the_files_do_not_fill_is_refused(root: Path, tmp_path: Path, new, rows, message, hint) -> None:
+def test_a_model_that_the_files_do_not_fill_is_refused(root: Path, tmp_path: Path, new, rows, message, hint,
+                                                         plain) -> None:
     """The library would invent the rest, alike in a run and in its reference."""
+    odd = _renamed(root, tmp_path / "odd", "model.norm.weight", new, rows=rows)
     with pytest.raises(ReleaseError, match=message) as caught:
-        load.load(_renamed(root, tmp_path / "odd", "model.norm.weight", new, rows=rows), Layout(), "f32")
+        (load.load if plain else _alone)(odd, "f32")
     assert hint in caught.value.hint and "\n" not in caught.value.hint
 
 
@@ -140,25 +164,25 @@ def test_an_expert_that_lacks_a_matrix_is_refused(tmp_path: Path) -> None:
     root = tiny.experts(tmp_path / "model")
     gone = _renamed(root, tmp_path / "gone", "model.layers.1.mlp.experts.3.down_proj.weight", None)
     with pytest.raises(ReleaseError, match=r"experts.down_proj is stored as \[7, 64, 32\], but the model has \[8, "):
-        load.load(gone, Layout(), "bf16")
+        load.load(gone, "bf16")
 
 
 def test_an_expert_that_lacks_one_of_two_matrices_that_are_joined_is_refused(tmp_path: Path) -> None:
     root = tiny.experts(tmp_path / "model")
     gone = _renamed(root, tmp_path / "gone", "model.layers.1.mlp.experts.3.gate_proj.weight", None)
     with pytest.raises(ReleaseError, match=r"layers.1.mlp.experts.gate_up_proj cannot be made .*: .*size 7 but got"):
-        load.load(gone, Layout(), "bf16")
+        load.load(gone, "bf16")
 
 
 def test_a_tied_head_is_not_missing_and_what_is_left_over_is_told(tmp_path: Path) -> None:
     root = tiny.dense(tmp_path / "model", tie_word_embeddings=True)
-    assert load.load(root, Layout(), "bf16").unused == ""
+    assert load.load(root, "bf16").unused == ""
     from safetensors.torch import save_file
 
     index = root / "model.safetensors.index.json"
     index.write_text(index.read_text().replace('"weight_map": {', '"weight_map": {"model.extra": "extra.safetensors",'))
     save_file({"model.extra": torch.zeros(3)}, root / "extra.safetensors", metadata={"format": "pt"})
-    assert load.load(root, Layout(), "bf16").unused == "the files hold model.extra, which the model has no place for"
+    assert load.load(root, "bf16").unused == "the files hold model.extra, which the model has no place for"
 
 
 def test_many_tensors_are_named_by_the_first() -> None:
@@ -179,14 +203,7 @@ def test_weights_are_no_longer_mapped_from_the_files(root: Path, tmp_path: Path)
         ranges = load.mapped_ranges(tmp_path)
         return sum(any(start <= p.data_ptr() < end for start, end in ranges) for p in model.parameters())
     assert mapped(raw) == len(list(raw.parameters()))
-    assert mapped(load.load(tmp_path, Layout(), "f32").model) == 0
-
-
-def test_a_split_that_splits_nothing_is_refused() -> None:
-    assert load.check_split(Layout(), 100, 100) == "" and load.check_split(Layout(tp=2), 55, 100) == ""
-    assert "99%" in load.check_split(Layout(tp=2), 99, 100)
-    with pytest.raises(NotPossible, match="splits nothing"):
-        load.check_split(Layout(tp=2), 100, 100)
+    assert mapped(load.load(tmp_path, "f32").model) == 0
 
 
 def test_a_dump_holds_every_layer_of_every_prompt(model, tmp_path: Path) -> None:
@@ -289,11 +306,24 @@ def test_gradients_that_do_not_fit_are_left_out_and_said(monkeypatch, tmp_path: 
     assignment = Assignment(root="r", layout=Layout(), passes=(), prompts=(), max_new_tokens=1, batch=1, seed=0,
                             gradient_rows=2)
     monkeypatch.setattr(passes.host, "available_memory", lambda: free)
-    rank = passes._Rank(assignment, _Alone(), tmp_path, lambda text: None, parameters=1000)
+    rank = passes._Rank(assignment, _Alone(), None, tmp_path, lambda text: None, parameters=1000)
     assert rank.affordable(Pass(dtype="f32", gradients=True)).idle is not kept
     assert rank.events == ([] if kept else [
         "no pass in f32: the weights in f32 take 3.91 KiB on this machine, which has 1.00 KiB free"])
     assert rank.affordable(Pass(dtype="f32", dump=True)) == Pass(dtype="f32", dump=True)
+
+
+@pytest.mark.parametrize(("layout", "held", "word"), [
+    (Layout(), 1000, ""), (Layout(tp=2), 550, ""), (Layout(tp=2), 990, "99%"),
+])
+def test_a_split_that_splits_little_is_said(tmp_path: Path, layout: Layout, held: int, word: str) -> None:
+    assignment = Assignment(root="r", layout=layout, passes=(), prompts=(), max_new_tokens=1, batch=1, seed=0,
+                            gradient_rows=2)
+    mesh = _Alone()
+    mesh.place = Place(layout, 0)
+    rank = passes._Rank(assignment, mesh, None, tmp_path, lambda text: None, parameters=1000)
+    said = rank.split(Held(layers=(), parameters=held, weight_bytes=0, bytes_read=0, seconds=0.0, unused=""))
+    assert word in said and bool(said) is bool(word)
 
 
 class _Odd(torch.nn.Module):
@@ -311,7 +341,7 @@ class _Odd(torch.nn.Module):
 
 def test_layers_are_found_without_their_names() -> None:
     model = _Odd()
-    assert load.decoder_layers(model) is model.odd_name
+    assert decoder_layers(model) is model.odd_name
     del model.heads, model.odd_name
     with pytest.raises(NotPossible, match="no list of layers"):
-        load.decoder_layers(model)
+        decoder_layers(model)

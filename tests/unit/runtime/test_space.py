@@ -38,6 +38,21 @@ def test_a_result_that_does_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert caught.value.code == space.NO_SPACE
 
 
+def test_a_full_disk_is_known_by_its_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError) as other:
+        write_atomic(tmp_path / "file" / "below", b"")
+    assert not space.full(other.value)
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.EDQUOT, "Disk quota exceeded")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StoreError) as caught:
+        write_atomic(tmp_path / "part", b"")
+    assert space.full(caught.value)
+
+
 def test_tensors_that_do_not_fit(tmp_path: Path) -> None:
     """The text is that of safetensors 0.8 on a tmpfs that is full."""
     pytest.importorskip("safetensors")

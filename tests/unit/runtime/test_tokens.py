@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 from tests.support import tiny
 
 from dayzero.errors import NotPossible
-from dayzero.runtime import tokens as module
 from dayzero.runtime.tokens import Tokens
 
 pytest.importorskip("transformers")
@@ -105,8 +105,8 @@ def test_no_process_is_left(root: Path, monkeypatch: pytest.MonkeyPatch) -> None
         started.append(popen(*arguments, **options))
         return started[-1]
 
-    popen = module.subprocess.Popen
-    monkeypatch.setattr(module.subprocess, "Popen", start)
+    popen = subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", start)
     with Tokens(root):
         pass
     (root / "config.json").write_text("{}")

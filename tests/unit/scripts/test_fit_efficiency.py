@@ -6,7 +6,7 @@ import csv
 import importlib.util
 import tomllib
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -16,7 +16,11 @@ from tests.support.config_release import LLAMA, release
 
 from dayzero.data.efficiency import Efficiency, efficiency
 from dayzero.fitting import least_squares
+from dayzero.stages.plan.times.serving import served
 
+POINT = {"source": "x", "model": "Meta-Llama-3.1-8B", "gpu": "h100", "num_gpus": 1, "precision": "bf16",
+         "framework": "vllm 1", "tp": 1, "ep": 1, "dp": 1, "dp_attention": 0, "isl": 1024, "osl": 256,
+         "concurrency": 16, "mode": "agg", "notes": "", "tpot_ms_mean": 1, "ttft_ms_mean": 1}
 SCRIPTS = Path(__file__).parents[3] / "scripts"
 
 
@@ -45,18 +49,50 @@ def test_the_file_says_what_is_shipped(fit: ModuleType) -> None:
     assert again == efficiency()
 
 
+def test_a_release_that_one_family_was_run_with_has_no_figures_of_its_own(fit: ModuleType) -> None:
+    def sample(*families: str) -> SimpleNamespace:
+        return SimpleNamespace(cases=[SimpleNamespace(engine="e", version="1")] * len(families), families=families)
+
+    assert fit.releases(sample(*"a" * 30)) == []
+    assert fit.releases(sample(*"a" * 30, *"b" * 4)) == []
+    assert fit.releases(sample(*"a" * 30, *"b" * 5)) == [("e", "1")]
+    assert fit.releases(sample(*"a" * 10, *"b" * 5)) == []
+
+
+def test_the_fit_predicts_as_the_file_does(fit: ModuleType, start: dict[str, Any], tmp_path: Path) -> None:
+    """Figures of a release, an engine and a scheme reach a prediction by the file as they do in the fit; and changed
+    together they have the slopes that they have one by one."""
+    (tmp_path / "r").mkdir()
+    release(tmp_path / "r" / "meta-llama__Meta-Llama-3.1-8B", LLAMA)
+    points = tmp_path / "points.csv"
+    with points.open("w", newline="") as file:
+        writer = csv.DictWriter(file, POINT)
+        writer.writeheader()
+        writer.writerows([POINT, POINT | {"framework": "vllm 2", "gpu": "b200"}])
+    sample = fit.gather(points, [tmp_path / "r"], fit.blank(start))
+    figures = fit.Figures(start, [("vllm", "2")])
+    vector = figures.first + 0.1 * np.sin(np.arange(len(figures.first)))
+    known = fit.convert(figures, vector, 2, {}, [])
+    for case, made in zip(sample.cases, figures.predict(vector, sample), strict=True):
+        generation, engine, _ = case.figures(known)
+        assert served(case.load, generation, engine, known.common) == pytest.approx(tuple(made))
+    free = np.arange(len(vector))
+
+    def residuals(values: Any) -> Any:
+        return np.concatenate([*figures.predict(values, sample).T, values - figures.first])
+
+    off = residuals(vector)
+    alone = np.stack([(residuals(vector + fit.STEP * axis) - off) / fit.STEP for axis in np.eye(len(vector))], axis=1)
+    assert np.array_equal(figures.slopes(residuals, vector, off, free, sample), alone)
+
+
 def test_figures_that_made_a_table_are_found_again(fit: ModuleType, start: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "r").mkdir()
     release(tmp_path / "r" / "meta-llama__Meta-Llama-3.1-8B", LLAMA)
-    figures, rows = fit.Figures(start), []
-    for requests in (1, 4, 16, 64, 128):
-        for tokens, output in ((128, 512), (1024, 256), (4096, 128)):
-            for tp in (1, 2, 4):
-                row = {"source": "x", "model": "Meta-Llama-3.1-8B", "gpu": "h100", "num_gpus": tp, "precision": "bf16",
-                       "framework": "vllm 1", "tp": tp, "ep": 1, "dp": 1, "dp_attention": 0, "isl": tokens,
-                       "osl": output, "concurrency": requests, "mode": "agg", "notes": "", "tpot_ms_mean": 1,
-                       "ttft_ms_mean": 1}
-                rows.append(row)
+    figures = fit.Figures(start)
+    rows = [POINT | {"num_gpus": tp, "tp": tp, "isl": tokens, "osl": output, "concurrency": requests}
+            for requests in (1, 4, 16, 64, 128) for tokens, output in ((128, 512), (1024, 256), (4096, 128))
+            for tp in (1, 2, 4)]
     points = tmp_path / "points.csv"
     with points.open("w", newline="") as file:
         writer = csv.DictWriter(file, rows[0])

@@ -167,6 +167,16 @@ def test_tokens_that_are_proposed_and_prefixes_that_are_found() -> None:
     assert any("3 proposed tokens" in note for note in launch.notes)
 
 
+def test_the_version_that_has_the_model_is_told_where_none_is_stated() -> None:
+    target, release = large_target(1), large_release()
+    facts = msgspec.structs.replace(target.engine.facts, supported_since={release.model.architectures[0]: "0.27.0"})
+    for stated, told in (("", True), ("0.28.0", False)):
+        engine = msgspec.structs.replace(target.engine, facts=facts, version=stated)
+        notes = VLLM.launch(release, large_candidate(Layout(tp=8), target, fits=True),
+                            msgspec.structs.replace(target, engine=engine)).notes
+        assert any(note.endswith("needs vllm 0.27.0 or newer.") for note in notes) is told
+
+
 def test_room_for_random_arrivals() -> None:
     target = large_target(1)
     arrivals = Arrivals(rate=4.0, capacity=9.0, sequences=100.0, ttft_percentiles={}, gap_percentiles={})

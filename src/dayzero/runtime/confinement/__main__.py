@@ -47,6 +47,13 @@ def _lower(kind: int, value: int) -> None:
     resource.setrlimit(kind, (limit, limit))
 
 
+def readable_paths(more: list[str]) -> list[str]:
+    """What programs and what is installed need, and `more`."""
+    paths = [*_SYSTEM, *more, *sys.path, sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix,
+             *os.environ.get("LD_LIBRARY_PATH", "").split(":")]
+    return [os.path.abspath(path) for path in paths if path]
+
+
 def _give_up(scratch: str, readable: list[str]) -> tuple[list[str], list[str]]:
     """(what holds, what could not be had)."""
     held, lacking = [], []
@@ -59,11 +66,8 @@ def _give_up(scratch: str, readable: list[str]) -> tuple[list[str], list[str]]:
         else:
             held.append(what)
 
-    paths = [*_SYSTEM, *readable, *sys.path, sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix,
-             *os.environ.get("LD_LIBRARY_PATH", "").split(":")]
-    paths = [os.path.abspath(path) for path in paths if path]
     attempt(_NETWORK, leave_network)
-    attempt(_FILES, lambda: confine(paths, [scratch, "/dev/null"]))
+    attempt(_FILES, lambda: confine(readable_paths(readable), [scratch, "/dev/null"]))
     attempt(_CALLS, refuse_calls)
     return held, lacking
 

@@ -21,14 +21,15 @@ _OF_FILES = _EXECUTE | _WRITE | _READ | 1 << 14 | 1 << 15
 """Rights that a file can have; all others are about folders."""
 
 
-def confine(readable: Iterable[str], writable: Iterable[str]) -> int:
+def confine(readable: Iterable[str], writable: Iterable[str], *, tcp: bool = False) -> int:
     """Allow this process, for ever, to read and write below these paths only; those that are not there are skipped.
+    With `tcp` it may bind and connect, in whatever network it has.
 
     Returns the version of Landlock. Raises OSError where there is none.
     """
     version = call(_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint32(1))
     handled = (1 << _FILES_BY_ABI[min(version, 5)]) - 1
-    fields = [handled, *([_NETWORK] if version >= 4 else []), *([_SCOPES] if version >= 6 else [])]
+    fields = [handled, *([0 if tcp else _NETWORK] if version >= 4 else []), *([_SCOPES] if version >= 6 else [])]
     attributes = struct.pack(f"={len(fields)}Q", *fields)
     rules = call(_CREATE, attributes, ctypes.c_size_t(len(attributes)), ctypes.c_uint32(0))
     try:

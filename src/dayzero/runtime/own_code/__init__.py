@@ -4,7 +4,7 @@
     load(release)      imports them; only ever called in a confined process
 """
 
-from .entries import Entries, entries, foreign, mistakable, named
+from .entries import Brought, Entries, entries, foreign, mistakable, named
 from .importing import Loaded, load, place
 
-__all__ = ["Entries", "Loaded", "entries", "foreign", "load", "mistakable", "named", "place"]
+__all__ = ["Brought", "Entries", "Loaded", "entries", "foreign", "load", "mistakable", "named", "place"]

@@ -4,15 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from dayzero.schema import Release
 from dayzero.text import printable
 
 CONFIG = "AutoConfig"
 MODELS = ("AutoModelForCausalLM", "AutoModelForImageTextToText", "AutoModelForVision2Seq", "AutoModelForMultimodalLM",
           "AutoModelForSeq2SeqLM", "AutoModel")  # fmt: skip
 """Keys of an auto_map that name a whole model, the one for generating text first."""
+
+
+class Brought(Protocol):
+    """What is to be known of a release: a Release, or a folder."""
+
+    @property
+    def name(self) -> str:
+        """As it is told."""
+        ...
+
+    @property
+    def root(self) -> str | None:
+        """Its folder."""
+        ...
+
+    @property
+    def hub(self) -> str:
+        """`org/name@revision`; empty: not known."""
+        ...
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """As it is stored."""
+        ...
 
 
 class Entries(NamedTuple):
@@ -24,12 +47,12 @@ class Entries(NamedTuple):
     """Of the model."""
 
 
-def entries(release: Release) -> Entries | None:
+def entries(release: Brought) -> Entries | None:
     """What the auto_map names. None when it names no model, files that are not here, or those of another repository."""
     return None if foreign(release) else _found(release)
 
 
-def foreign(release: Release) -> str:
+def foreign(release: Brought) -> str:
     """The first class of the auto_map that is of another repository (`org/name--module.Class`), as it is stated there;
     empty: there is none. Files of the same name that are here need not be that repository's."""
     own = release.hub.partition("@")[0]
@@ -41,12 +64,12 @@ def foreign(release: Release) -> str:
     return ""
 
 
-def mistakable(release: Release) -> bool:
+def mistakable(release: Brought) -> bool:
     """Whether files are here that have the names of another repository's."""
     return bool(foreign(release)) and _found(release) is not None
 
 
-def _found(release: Release) -> Entries | None:
+def _found(release: Brought) -> Entries | None:
     if release.root is None:
         return None
     named = {key: _local(value) for key, value in _table(release).items()}
@@ -56,12 +79,12 @@ def _found(release: Release) -> Entries | None:
     return Entries(config, model) if model and all(path.is_file() for path in files) else None
 
 
-def _table(release: Release) -> dict[str, object]:
+def _table(release: Brought) -> dict[str, object]:
     table = release.config.get("auto_map")
     return {str(key): value for key, value in table.items()} if isinstance(table, Mapping) else {}
 
 
-def named(release: Release) -> str:
+def named(release: Brought) -> str:
     """The class that the auto_map names for a whole model, as it is stated there; empty: none."""
     stated = (_table(release).get(key) for key in MODELS)
     return next((printable(str(value)) for value in stated if value), "")

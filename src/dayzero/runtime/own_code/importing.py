@@ -16,11 +16,10 @@ from typing import Any, NamedTuple
 from dayzero.errors import NotPossible
 from dayzero.runtime import stand_ins
 from dayzero.runtime.library import LIBRARY_ERRORS, PACKAGE, cause
-from dayzero.schema import Release
 
 from . import absent
 from .adapting import adapt
-from .entries import Entries
+from .entries import Brought, Entries
 from .supplying import supply
 
 
@@ -35,7 +34,7 @@ class Loaded(NamedTuple):
     """Names that the code uses and the installed library lacks, and what was given for them."""
 
 
-def load(release: Release, named: Entries) -> Loaded:
+def load(release: Brought, named: Entries) -> Loaded:
     """The classes. Raises NotPossible, with file and line, when the code cannot be imported here."""
     root = Path(release.root or "")
     stand_ins.install()

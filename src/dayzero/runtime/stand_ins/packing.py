@@ -65,7 +65,7 @@ def unpad_input(
 def pad_input(hidden_states: torch.Tensor, indices: torch.Tensor, batch: int, seqlen: int) -> torch.Tensor:
     """The rows [n, ...] back at their positions in [batch, seqlen, ...], zeros elsewhere."""
     out = hidden_states.new_zeros(batch * seqlen, *hidden_states.shape[1:])
-    return out.index_copy(0, indices, hidden_states).view(batch, seqlen, *hidden_states.shape[1:])
+    return out.index_copy(0, indices.long(), hidden_states).view(batch, seqlen, *hidden_states.shape[1:])
 
 
 def fla_pad_input(

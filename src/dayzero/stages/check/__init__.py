@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from dayzero.errors import NotPossible, StoreError, UsageError
+from dayzero.errors import StoreError, UsageError
 from dayzero.progress import SILENT, Progress
 from dayzero.runtime.assignment import BYTES
 from dayzero.runtime.dumps import AGAIN, layer_number
 from dayzero.runtime.launch import LIMIT
+from dayzero.runtime.weights import check_weights
 from dayzero.schema import Check, Divergence, LayerError, LayoutRun, Release, RunRecord, Verdict
 from dayzero.schema.store import refuse_link
 
@@ -38,8 +39,7 @@ def check(release: Release, record: RunRecord, *, folder: Path, reference: Relea
     within `limit_s` seconds.
     """
     source = reference or release
-    if not source.has_weights or source.root is None:
-        raise NotPossible("no weights: the reference has names and shapes only", "get the weights of the release")
+    check_weights(source)
     _check_record(record, folder)
     kept = [check for run in record.runs for check in check_kept(run, folder)]
     files = check_files(release, source, progress)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import isfinite
 from pathlib import Path
 
@@ -22,12 +23,17 @@ def check_gradients(run: LayoutRun, folder: Path, truth: Reference) -> list[Chec
     ours, theirs = Sketches(folder / run.dump).values, truth.sketches.values
     if not ours or not theirs:
         return []
-    total = float(np.sqrt(sum(float((sketch**2).sum()) for sketch in theirs.values())))
-    errors = {name: _error(name, ours.get(name), sketch, total) for name, sketch in theirs.items()}
+    errors = errors_of(ours, theirs)
     worst = max(errors, key=lambda name: errors[name])
     return [judged(f"{run.layout.text}: gradients, largest relative L2 of a parameter", errors[worst],
                    truth.backward, truth.backward_source,
                    f"{worst}; {len(errors)} parameters, {truth.sketches.rows} sequences")]
+
+
+def errors_of(ours: Mapping[str, Sketch], theirs: Mapping[str, Sketch]) -> dict[str, float]:
+    """Relative L2 of each parameter's gradient, of sketches."""
+    total = float(np.sqrt(sum(float((sketch**2).sum()) for sketch in theirs.values())))
+    return {name: _error(name, ours.get(name), sketch, total) for name, sketch in theirs.items()}
 
 
 def _error(name: str, ours: Sketch | None, theirs: Sketch, total: float) -> float:

@@ -15,6 +15,7 @@ import numpy as np
 
 from dayzero.backends import host
 from dayzero.errors import NotPossible, StoreError
+from dayzero.floats import roundoff
 from dayzero.progress import Progress
 from dayzero.runtime.assignment import BYTES, Assignment, Generated, Pass
 from dayzero.runtime.dumps import Dump, Sketches
@@ -26,8 +27,6 @@ from .measure import FAR, Distance, distance, margin_error
 
 FACTOR = 2.0
 """A sharded run adds its terms in another order: its rounding errors are other ones of the same size."""
-ROUNDOFF = {"bf16": 2.0**-8, "f16": 2.0**-11, "f32": 2.0**-24}
-"""Largest relative error of rounding to nearest: significands of 8, 11 and 24 bits."""
 
 
 @dataclass(frozen=True)
@@ -62,13 +61,13 @@ class Reference:
         """Largest relative L2 of a place that passes, in the dtype of the run."""
         if self.dtype == "f32":
             return self.exact(place)
-        return max(FACTOR * self._own(place), ROUNDOFF[self.dtype])
+        return max(FACTOR * self._own(place), roundoff(self.dtype))
 
     def exact(self, place: str) -> float:
         """Largest relative L2 of a place that passes in f32. Adding n terms up in another order makes a relative error
         of sqrt(n) u (Higham and Mary 2019, "A new approach to probabilistic rounding error analysis"); until the place
         it grows by as much as the error of the coarse dtype does, which is counted in roundoffs of that dtype."""
-        return ROUNDOFF["f32"] * sqrt(self.forward_sum) * self._growth(place)
+        return roundoff("f32") * sqrt(self.forward_sum) * self._growth(place)
 
     @property
     def exact_source(self) -> str:
@@ -79,7 +78,7 @@ class Reference:
     @property
     def backward(self) -> float:
         """Largest relative L2 of a gradient that passes: as `exact`, to the logits and as far back."""
-        return 2 * ROUNDOFF["f32"] * sqrt(self.backward_sum) * self._growth("logits")
+        return 2 * roundoff("f32") * sqrt(self.backward_sum) * self._growth("logits")
 
     @property
     def backward_source(self) -> str:
@@ -89,7 +88,7 @@ class Reference:
 
     def _growth(self, place: str) -> float:
         """In how many roundoffs the coarse dtype is off; at least one."""
-        return max(self._own(place) / ROUNDOFF[self.coarse], 1.0)
+        return max(self._own(place) / roundoff(self.coarse), 1.0)
 
     def _own(self, place: str) -> float:
         """0 where the coarse dtype gives no number: that is no measure for anything."""
@@ -114,7 +113,7 @@ def run_reference(source: Release, record: RunRecord, folder: Path, place: str, 
     assignment = Assignment(
         root=str(Path(str(source.root)).resolve()), layout=Layout(), passes=passes, prompts=asked.prompts,
         max_new_tokens=asked.max_new_tokens, batch=len(asked.prompts), seed=asked.seed,
-        gradient_rows=asked.gradient_rows)
+        gradient_rows=asked.gradient_rows, plain=True)
     _check_memory(source)
     where = folder / place / "reference"
     progress.update("running the reference")

@@ -104,7 +104,7 @@ def _comments(release: Release, best: Candidate, target: Target, verdict: Verdic
         f"{release.name} on {cluster.nodes} x {cluster.devices_per_node} {cluster.device.name}, {best.layout.text}. "
         f"Options checked against version {version}.",
         f"Predicted: {format_bytes(best.need_bytes)} of {format_bytes(best.usable_bytes)} on the fullest device; "
-        f"{_figure(best.tokens_per_s)} at {target.workload.load}; first token after "
+        f"{_figure(best.tokens_per_s)} for {target.workload.text}; first token after "
         f"{_figure(best.ttft_s)}, then {_figure(best.tpot_s)} a token.",
         _proof(verdict),
     )

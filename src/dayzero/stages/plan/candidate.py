@@ -93,7 +93,8 @@ class Planner:
             room = found.max_sequences[[row]]
             load, steps = made.load(room), (made.decoding(room)[0], prefill_step(self.target))
             token = scaled(load.decode, 1 / self.target.workload.acceptance_length)
-            wide = float(np.max(1 + load.wide * (self.speeds.shares.common.wide - 1)))
+            wide = self.speeds.shares.engine.between * float(
+                np.max(1 + load.wide * (self.speeds.shares.common.wide - 1)))
             passes = ((token, found.tpot_s[row], DECODING, wide), (load.alone, found.ttft_s[row], WAITING, 1.0))
             decode, prefill = (self._by_class(part, step, one, load.narrow, float(whole), rest, factor)
                                for (part, whole, rest, factor), step in zip(passes, steps, strict=True))

@@ -15,14 +15,16 @@ import numpy as np
 
 from dayzero.data.vocabulary import Block, Format, Row, blocks, vocabulary
 from dayzero.errors import CardError, did_you_mean
+from dayzero.floats import dtype_named
 from dayzero.schema import Column, TensorGroup, TensorTable
 from dayzero.schema.release import ITEM_BITS
 
 from . import names
-from .config import Config, shortened
+from .config import Config, printable, shortened
 from .expression import UnknownName, evaluate
 from .facts import FLAGS, Facts
 from .layers import indexed_layers, merged_tokens
+from .quant import PLAIN
 from .stated import WHOLE_ROW, quantised
 
 KINDS = ("all", "full", "sliding", "sparse", "latent", "linear", "dense", "experts", "indexed", "merging",
@@ -30,7 +32,8 @@ KINDS = ("all", "full", "sliding", "sparse", "latent", "linear", "dense", "exper
 _NUMBERS = re.compile("[0-9]{1,5}(-[0-9]{1,5})?")
 MOST_AXES = 64
 MOST_TENSORS = 5_000_000
-DTYPES = {"bfloat16": "BF16", "float16": "F16", "float32": "F32", "float64": "F64"}
+USUAL = "BF16"
+"""dtype of weights where a config states none that is known and not quantised."""
 
 
 @dataclass(frozen=True)
@@ -95,9 +98,15 @@ class Architecture:
                          {"overlapping"} if merging and layer in indexed else ())
         sliding = {f"sliding_{name}": facts[name] for name in ("heads", "kv_heads", "head_dim", "v_head_dim")}
         self.variables = {**config.variables(), **dict.fromkeys((*FLAGS, "zero_experts"), 0), **sliding, **facts}
-        self.dtype = DTYPES.get(config.text("dtype").removeprefix("torch."), "BF16")
         self.problems: list[str] = []
+        self.dtype = self._dtype(config.text("dtype"))
         self.quantised = quantised(config.table("quantization"), self.problems)
+
+    def _dtype(self, stated: str) -> str:
+        named = dtype_named(stated)
+        if stated and named not in PLAIN:
+            self.problems.append(f"dtype: {printable(stated)} (taken for {USUAL.lower()})")
+        return named if named in PLAIN else USUAL
 
     @property
     def stated_layers(self) -> int:

@@ -18,6 +18,7 @@ from typing import NoReturn
 from dayzero.data.vocabulary import vocabulary
 from dayzero.errors import ReleaseError, UnsafePathError
 from dayzero.schema import to_json
+from dayzero.schema.store import read_regular
 
 QUANT_CONFIG, QUANT_TABLE = "hf_quant_config.json", "quantization"
 CONFIG_LIMIT = 16 * 2**20
@@ -64,15 +65,10 @@ def inside(root: Path, name: str) -> Path:
 def read_bounded(path: Path, limit: int, name: str) -> bytes:
     """Content of a small file. Raises ReleaseError if it is not a regular file, not readable or over `limit` bytes."""
     try:
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode):
-            raise _irregular(name)
-        if status.st_size > limit:
-            raise ReleaseError(f"{name} has {status.st_size} bytes; at most {limit} make sense", "get the file again")
-        return path.read_bytes()
-    except (OSError, ValueError) as error:  # ValueError: a path that no file can have
+        return read_regular(path, limit)
+    except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
-        raise ReleaseError(f"cannot read {name}: {why}", "check that it is there and readable") from None
+        raise ReleaseError(f"cannot read {name}: {why}", "check that it is the file itself, and readable") from None
 
 
 def is_there(root: Path, name: str) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dayzero.progress import SILENT, Progress
+from dayzero.runtime.store import url_of
 from dayzero.schema import FileEntry, Release, TensorTable
 from dayzero.schema.manifest import Manifest
 
@@ -64,11 +65,11 @@ def read_folder(root: Path, *, name: str = "", origin: str = "", listing: Mappin
             keep(where, Kept(tensors=tensors, whole=whole))
     if not shards.present and not shards.missing:
         refuse_pickles(sizes)
-    manifest = read_manifest(root)
+    manifest, store = read_manifest(root), url_of(root)
     short, provenance = name or root.name, manifest.provenance if manifest else ""
     return Release(
         name=short, origin=origin or str(root), root=str(root), config=config, tensors=tensors,
-        has_weights=whole and not (manifest and manifest.headers_only),
+        has_weights=whole and not store and not (manifest and manifest.headers_only), store=store,
         files=_files(root, sizes, shards, manifest, listing or {}),
         index=None if agrees else shards.weight_map, missing_shards=shards.missing, cut_shards=cut,
         model=model_spec(short, config, tensors, config_name=config_file, provenance=provenance,

@@ -10,6 +10,7 @@ from dataclasses import replace
 import msgspec
 
 from dayzero.data.classes import unlike
+from dayzero.floats import dtype_named
 from dayzero.placement.split import UNUSED
 from dayzero.schema import Attention, FeedForward, Layer, ModelSpec, TensorTable, WeightFamily
 from dayzero.schema.release import ITEM_BITS
@@ -20,11 +21,11 @@ from .dims import Seen, attention, feed_forward
 from .facts import Facts, language_facts
 from .families import Dims, Part, parts_of
 from .layers import Evidence, attention_kinds, feed_forward_kinds, merged_tokens
+from .quant import PLAIN
 from .roles import role_of
 from .rope import ropes
 from .towers import add_towers, stated_towers
 
-PLAIN = ("bf16", "f16", "f32", "f64")
 _NUMBER = re.compile(r"\.\d+(?=\.)")
 
 
@@ -103,7 +104,7 @@ def estimate(config: Config, facts: Facts) -> tuple[TensorTable, list[str]]:
     mixing, feeding = attention_kinds(config, facts, {}), feed_forward_kinds(config, facts, {})
     if is_tied(config):
         facts["tied"] = 1
-    config.note("families", "estimate: there are no tensors, so standard blocks with the config's dimensions")
+    config.note("families", "estimate: standard blocks with the config's sizes")
     architecture = Architecture(config, facts, mixing, feeding)
     builder, problems = standard_tensors(architecture)
     left_out = add_towers(builder, architecture)
@@ -205,16 +206,12 @@ def _dtype(parts: Iterable[Part], config: Config) -> str:
     """Scheme with the most parameters among the unquantised weights; the config's if there are none."""
     sizes: Counter[str] = Counter()
     for part in parts:
-        if part.family.scheme in PLAIN and part.is_weight:
+        if part.family.scheme in PLAIN.values() and part.is_weight:
             sizes[part.family.scheme] += part.family.parameters
     if sizes:
         return sizes.most_common(1)[0][0]
-    return _short(config.text("dtype"))
-
-
-def _short(dtype: str) -> str:
-    names: Mapping[str, str] = {"bfloat16": "bf16", "float16": "f16", "float32": "f32", "float64": "f64"}
-    return names.get(dtype.removeprefix("torch."), dtype)
+    stated = config.text("dtype")
+    return PLAIN.get(dtype_named(stated) or "", stated)
 
 
 def _unknowns(config: Config, parts: Sequence[Part]) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ class Line(NamedTuple):
 
 def card_lines(release: Release) -> list[Line]:
     """The facts of a release, in the order in which people ask for them."""
-    model, tensors = release.model, tensor_source(release)
+    model, tensors = release.model, "families"
     lines = [
         ("Origin", release.origin, ""),
         ("Architecture", ", ".join(model.architectures) or model.model_type, "architectures model_type"),
@@ -43,7 +43,7 @@ def card_lines(release: Release) -> list[Line]:
         ("Weights", _files(release), ""),
         ("Not understood", ", ".join(model.unknowns), ""),
     ]
-    return [Line(label, value, _sources(model, keys)) for label, value, keys in lines if value]
+    return [Line(label, value, _sources(release, keys)) for label, value, keys in lines if value]
 
 
 def _language_model(model: ModelSpec) -> str:
@@ -56,14 +56,15 @@ def _language_model(model: ModelSpec) -> str:
 
 def tensor_source(release: Release) -> str:
     """Where names, shapes and with them all counts are from."""
+    if estimated := release.model.sources.get("families"):
+        return estimated
     return "tensor headers" if release.root or release.origin.startswith("hub:") else "card"
 
 
-def _sources(model: ModelSpec, keys: str) -> str:
-    """The sources of some values of the model, each once; or the text itself when it is a source already."""
-    if keys in ("tensor headers", "card"):
-        return keys
-    return "; ".join(dict.fromkeys(model.sources[key] for key in keys.split() if key in model.sources))
+def _sources(release: Release, keys: str) -> str:
+    """The sources of some values of the model, each once."""
+    sources = {**release.model.sources, "families": tensor_source(release)}
+    return "; ".join(dict.fromkeys(sources[key] for key in keys.split() if key in sources))
 
 
 def family_rows(model: ModelSpec) -> list[dict[str, str | int]]:

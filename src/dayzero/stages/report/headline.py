@@ -223,7 +223,8 @@ def _speed(results: Results) -> Answer:
     if best is None:
         return Answer(question="How fast?", answer="unknown", detail="nothing fits", tone="none")
     return Answer(question="How fast?", answer=interval(best.tokens_per_s), tone="none",
-                  detail=f"predicted; first token {interval(best.ttft_s)}, then {interval(best.tpot_s)} a token")
+                  detail=f"predicted for {results.target.workload.text}; first token {interval(best.ttft_s)}, then "
+                         f"{interval(best.tpot_s)} a token")
 
 
 def _runs(results: Results) -> Answer:

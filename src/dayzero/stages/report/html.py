@@ -1,7 +1,7 @@
 """The HTML report: one file, no network, no script but its own.
 
 Strings from releases are untrusted. Templates escape them, JSON inside the page cannot end its element, and the page's
-content security policy lets only its two own scripts run (by digest) and nothing be loaded.
+content security policy lets only its own scripts run (by digest) and nothing be loaded.
 """
 
 from __future__ import annotations
@@ -38,19 +38,25 @@ _SEVERITIES = {"error": "Errors", "warning": "Warnings", "info": "Good to know"}
 
 def report(results: Results) -> str:
     """The report as one HTML document."""
-    from plotly.offline import get_plotlyjs  # slow to import, and only needed here
-
-    scripts = [_newlines(get_plotlyjs()), _newlines(_template_text("report.js"))]
-    page = _environment().get_template("report.html.j2")
-    return page.render(
-        version=__version__, results=results, release=results.release, model=results.release.model,
-        cluster=cluster_text(results.target), headline=headline(results), card=card_lines(results.release),
+    return page(
+        "report.html.j2", ("charts.js", "report.js"),
+        results=results, release=results.release, model=results.release.model, cluster=cluster_text(results.target),
+        headline=headline(results), card=card_lines(results.release),
         families=family_rows(results.release.model), first_families=_FIRST_FAMILIES,
         tensor_source=tensor_source(results.release),
         findings=_findings(results), operators=_operators(results),
         charts=_charts(results), predictions=compare(results), checks=_checks(results), unplanned=unplanned(results),
-        texts=_texts(results.record), style=Markup(_template_text("style.css")),
-        scripts=[Markup(script) for script in scripts], policy=_policy(scripts))
+        texts=_texts(results.record))
+
+
+def page(template: str, scripts: tuple[str, ...], **values: Any) -> str:
+    """One HTML document of a template with these of our scripts, after the charts' library."""
+    from plotly.offline import get_plotlyjs  # slow to import, and only needed here
+
+    texts = [_newlines(get_plotlyjs()), *(_newlines(_template_text(name)) for name in scripts)]
+    return _environment().get_template(template).render(
+        version=__version__, style=Markup(_template_text("style.css")), policy=_policy(texts),
+        scripts=[Markup(text) for text in texts], **values)
 
 
 def _environment() -> jinja2.Environment:

@@ -17,6 +17,8 @@ from .prediction import Prediction, compare
 
 _STYLES = {"good": "bold green", "warn": "bold yellow", "bad": "bold red", "none": "dim",
            "error": "bold red", "warning": "yellow", "info": "dim"}
+FINDINGS = 4
+"""Errors and warnings that are told one by one."""
 _VERDICTS = {"good": "ADAPTED", "warn": "FITS, NOT PROVEN", "bad": "FAIL", "none": ""}
 
 
@@ -66,6 +68,8 @@ def _lines(results: Results) -> Iterator[tuple[str, Text]]:
         yield from ((label, Text(command, style="cyan")) for label, command in commands[:2])
         if len(commands) > 2:
             yield "", Text(f"and {len(commands) - 2} more, in the report", style="dim")
+    if results.graph and not results.graph.ran:
+        yield "trace", Text(results.graph.source, style="dim")
     for stage in results.stages:
         if stage.status != "done":
             yield stage.name, _not_done(stage)
@@ -95,10 +99,13 @@ def _findings(results: Results) -> Iterator[tuple[str, Text]]:
         more = f" and {len(unknowns) - 3} more" if len(unknowns) > 3 else ""
         yield "", Text.assemble((f"{len(unknowns)} config keys or tensors are not understood", _STYLES["warning"]),
                                 f": {', '.join(unknowns[:3])}{more}")
-    for finding in [finding for finding in found if finding.severity != "info"][:4]:
+    shown = [finding for finding in found if finding.severity != "info"]
+    for finding in shown[:FINDINGS]:
         subject = "" if finding.subject in finding.message else f"{finding.subject}: "
         yield "", Text.assemble((finding.severity, _STYLES[finding.severity]), f"  {finding.rule} {subject}",
                                 finding.message, (f"  -> {finding.hint}" if finding.hint else "", "dim"))
+    if len(shown) > FINDINGS:
+        yield "", Text(f"and {len(shown) - FINDINGS} more, in the report", style="dim")
     for accepted in waived:
         yield "", Text.assemble(("waived", _STYLES["warning"]), f"  {accepted.rule} {accepted.subject}: ",
                                 accepted.message, (f"  until {accepted.expires}: {accepted.reason}", "dim"))
@@ -145,4 +152,4 @@ def _not_done(stage: StageResult) -> Text:
     status = "failed" if stage.status == "failed" else "not possible here"
     reason = (stage.reason.splitlines() or ["no reason given"])[0]
     return Text.assemble((f"{status}: ", _STYLES["bad" if stage.status == "failed" else "warn"]), reason,
-                         (f"  {stage.hint}" if stage.hint else "", "dim"))
+                         (f"  -> {stage.hint}" if stage.hint else "", "dim"))

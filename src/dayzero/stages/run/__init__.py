@@ -12,10 +12,12 @@ from dayzero.runtime.assignment import Assignment, Pass, gradient_rows
 from dayzero.runtime.kept import kept
 from dayzero.runtime.launch import LIMIT, launch
 from dayzero.runtime.tokens import Tokens
-from dayzero.schema import Layout, LayoutRun, Plan, Release, RunRecord, Target
+from dayzero.runtime.weights import check_weights
+from dayzero.schema import Budget, Layout, LayoutRun, Plan, Release, RunRecord, Target
 
 from .contract import overview, to_contract
-from .layouts import check_possible, choose
+from .decoding import decoded
+from .layouts import backend_of, check_possible, choose, planned_stages
 from .limits import check_length, check_seed, check_time, check_tokens
 from .record import environment, layout_run
 
@@ -33,12 +35,16 @@ PROMPTS = (
 NEW_TOKENS = 32
 """Tokens to generate for each when nobody says how many."""
 _REPEATS = 2
+Stages = tuple[tuple[int, int], ...]
+"""[first layer, end) of each pipeline stage."""
 
 
 def run(release: Release, plan: Plan, target: Target, *, folder: Path, layouts: Sequence[Layout] | None = None,
-        prompts: Sequence[str] | None = None, max_new_tokens: int = NEW_TOKENS, seed: int = 0, limit_s: float = LIMIT,
-        progress: Progress = SILENT) -> RunRecord:
-    """Run `layouts`, or those that the target pins, or the plan's best.
+        prompts: Sequence[str] | None = None, max_new_tokens: int = NEW_TOKENS, seed: int = 0, backend: str = "",
+        stages: Stages = (), budgets: Sequence[Budget] = (), limit_s: float = LIMIT, progress: Progress = SILENT
+        ) -> RunRecord:
+    """Run `layouts`, or those that the target pins, or the plan's best; on `backend`, or where the target is. `stages`
+    and `budgets` are of the first layout, for which another plan has been asked.
 
     Each is one launch of as many processes as it has ranks, which loads the weights as they are, times the first token
     of each prompt, generates all of them twice with the same seed, dumps every layer's output for `check`, and then
@@ -48,9 +54,11 @@ def run(release: Release, plan: Plan, target: Target, *, folder: Path, layouts: 
     tokens that the model does not have, LayoutError for a layout that is larger than the cluster, StoreError when the
     disk is full, StageError when a rank dies or does not end within `limit_s` seconds.
     """
-    dtype = check_possible(release, target)
+    check_weights(release)
+    name = backend or backend_of(target)
+    dtype = check_possible(release, target, name)
     check_seed(seed)
-    chosen, skipped = choose(plan, target, layouts or ())
+    chosen, skipped = choose(plan, target, layouts or (), name)
     _remove_unfinished(folder / FOLDER)
     texts = tuple(prompts or PROMPTS)
     runs: list[LayoutRun] = []
@@ -67,7 +75,8 @@ def run(release: Release, plan: Plan, target: Target, *, folder: Path, layouts: 
                 root=str(Path(str(release.root)).resolve()), layout=layout, prompts=ids, max_new_tokens=max_new_tokens,
                 passes=(Pass(dtype=dtype, first_tokens=True, generate=_REPEATS, dump=True),
                         Pass(dtype="f32", gradients=True, dump=dtype != "f32")),
-                batch=-(-target.workload.concurrency // layout.dp), seed=seed, gradient_rows=gradient_rows(chosen))
+                batch=-(-target.workload.concurrency // layout.dp), seed=seed, gradient_rows=gradient_rows(chosen),
+                stages=stages or planned_stages(plan, layout), budgets=tuple(budgets), backend=name)
             place = f"{FOLDER}/{layout.text.replace('=', '').replace(' ', '-')}"
             try:
                 launched = launch(assignment, folder / place, limit_s=limit_s, progress=progress)
@@ -75,7 +84,7 @@ def run(release: Release, plan: Plan, target: Target, *, folder: Path, layouts: 
                 skipped[layout.text] = outcome.reason
                 continue
             runs.append(layout_run(launched, assignment, plan, texts, tokens, dump=f"{place}/dump",
-                                   files=kept(folder / place)))
+                                   files=kept(folder / place), said=decoded(release.model, dtype)))
             facts |= environment(launched)
     if not runs:
         raise NotPossible("; ".join(f"{text}: {reason}" for text, reason in skipped.items()),

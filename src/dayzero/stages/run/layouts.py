@@ -7,40 +7,42 @@ from importlib.util import find_spec
 
 from dayzero.backends import backend_for
 from dayzero.errors import NotPossible
-from dayzero.runtime.assignment import DTYPES
 from dayzero.runtime.mesh import refusal
+from dayzero.runtime.seat import HOST, unusable
+from dayzero.runtime.weights import check_weights
 from dayzero.schema import Layout, Plan, Release, Target
 
+from .decoding import dtype_of
 from .limits import too_many_ranks
 
 _MOST = 2
 """Layouts that are run when nobody names one."""
-_HOST = "cpu"
 
 
-def check_possible(release: Release, target: Target) -> str:
+def backend_of(target: Target) -> str:
+    """The backend of the target's devices. Raises NotPossible when this machine has none of them."""
+    backend = backend_for(target.cluster.device)
+    if backend is None:
+        raise NotPossible(f"this machine has no {target.cluster.device.name}",
+                          'take a target with device = "local", or name a --backend')
+    return backend.name
+
+
+def check_possible(release: Release, target: Target, backend: str = HOST) -> str:
     """dtype to run in: the release's own. Raises NotPossible when the release cannot run on this machine."""
-    if not release.has_weights or release.root is None:
-        raise NotPossible("no weights: the release has names and shapes only", "get the weights of the release")
+    check_weights(release)
     if missing := [name for name in ("torch", "transformers") if find_spec(name) is None]:
         raise NotPossible(f"{' and '.join(missing)} not installed", "pip install 'dayzero[torch]'")
     cluster = target.cluster
     if cluster.nodes > 1:
         raise NotPossible(f"the target has {cluster.nodes} nodes", "take a target with one node: this machine")
-    backend = backend_for(cluster.device)
-    if backend is None:
-        raise NotPossible(f"this machine has no {cluster.device.name}", 'take a target with device = "local"')
-    if backend.name != _HOST:
-        raise NotPossible(f"the reference runtime does not run on {backend.name} devices yet",
-                          'take a target with device = "local"')
-    schemes = {family.scheme for family in release.model.families if family.parameters}
-    if odd := sorted(schemes - set(DTYPES)):
-        raise NotPossible(f"the weights are stored as {', '.join(odd)}; the reference runtime runs "
-                          f"{', '.join(DTYPES)}", "take a release in one of these")
-    return release.model.dtype
+    if reason := unusable(backend, Layout()):
+        raise NotPossible(reason, "dayzero backend list: what can be used here")
+    return dtype_of(release.model)
 
 
-def choose(plan: Plan, target: Target, asked: Sequence[Layout]) -> tuple[tuple[Layout, ...], dict[str, str]]:
+def choose(plan: Plan, target: Target, asked: Sequence[Layout], backend: str = HOST
+           ) -> tuple[tuple[Layout, ...], dict[str, str]]:
     """(layouts to run, {layout: why it is not run}).
 
     Raises NotPossible when nothing is left, LayoutError when a layout that is asked for is larger than the cluster.
@@ -54,7 +56,8 @@ def choose(plan: Plan, target: Target, asked: Sequence[Layout]) -> tuple[tuple[L
     skipped: dict[str, str] = {}
     chosen = []
     for layout in wanted or fitting:
-        if reason := _illegal(plan, layout) or refusal(layout) or too_many_ranks(layout):
+        if reason := _illegal(plan, layout) or refusal(layout) or (
+                too_many_ranks(layout)) or unusable(backend, layout):
             skipped[layout.text] = reason
         else:
             chosen.append(layout)
@@ -63,6 +66,11 @@ def choose(plan: Plan, target: Target, asked: Sequence[Layout]) -> tuple[tuple[L
         raise NotPossible(reasons or f"no layout of the plan fits on {world} devices",
                           "choose another layout with --layout, or another target")
     return tuple(chosen if wanted else chosen[:_MOST]), skipped
+
+
+def planned_stages(plan: Plan, layout: Layout) -> tuple[tuple[int, int], ...]:
+    """[first layer, end) of each stage, as the plan has them; empty when it has none for the layout."""
+    return next((each.stages for each in plan.candidates if each.layout == layout), ()) if layout.pp > 1 else ()
 
 
 def _illegal(plan: Plan, layout: Layout) -> str:

@@ -27,9 +27,9 @@ _RANKS_A_CORE = 2
 _HINT = "give shorter prompts with --prompt, or fewer tokens with --max-new-tokens"
 
 
-def too_many_ranks(layout: Layout) -> str:
+def too_many_ranks(layout: Layout, spares: int = 0) -> str:
     """Why this machine cannot run that many processes side by side; empty when it can."""
-    ranks, cores, free = layout.world_size, host.cores(), host.available_memory()
+    ranks, cores, free = layout.world_size + spares, host.cores(), host.available_memory()
     most = max(_FEWEST, _RANKS_A_CORE * cores)
     if ranks > most:
         return f"{ranks} ranks are more than the {most} that {cores} cores can run side by side"
@@ -39,10 +39,11 @@ def too_many_ranks(layout: Layout) -> str:
     return ""
 
 
-def check_seed(seed: int) -> None:
-    """Raises UsageError for a seed that random generators do not take."""
-    if not 0 <= seed <= MOST_SEED:
-        raise UsageError("the seed is out of range", f"give one from 0 to {MOST_SEED}")
+def check_seed(seed: int, count: int = 1) -> None:
+    """Raises UsageError for a seed that random generators do not take, or one of the `count` that begin with it."""
+    most = MOST_SEED - count + 1
+    if not 0 <= seed <= most:
+        raise UsageError("the seed is out of range", f"give one from 0 to {most}")
 
 
 def check_tokens(model: ModelSpec, prompts: Sequence[Sequence[int]], ends: object) -> None:

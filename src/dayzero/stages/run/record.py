@@ -8,16 +8,19 @@ from dayzero.backends import host
 from dayzero.runtime.assignment import Assignment, PassResult
 from dayzero.runtime.launch import Launched
 from dayzero.runtime.mesh import Place
+from dayzero.runtime.timeline.shares import together as overlaps
 from dayzero.runtime.tokens import Tokens
 from dayzero.schema import LayoutRun, Output, Plan, RankRecord
+from dayzero.schema.tiers import together
 
 
 def layout_run(launched: Launched, assignment: Assignment, plan: Plan, prompts: tuple[str, ...], tokens: Tokens, *,
-               dump: str, files: dict[str, str]) -> LayoutRun:
-    """The record of one launch; `dump` is its dump folder inside the run directory, `files` what it left for check."""
+               dump: str, files: dict[str, str], said: str = "") -> LayoutRun:
+    """The record of one launch; `dump` is its dump folder inside the run directory, `files` what it left for check,
+    `said` what was known before."""
     layout = assignment.layout
     passes = [result.passes[0] for result in launched.ranks]
-    speakers = [each for rank, each in enumerate(passes) if Place(layout, rank).inner == 0 and each.outputs]
+    speakers = [each for rank, each in enumerate(passes) if Place(layout, rank).speaks and each.outputs]
     steps = [second for each in speakers for second in each.step_s]
     return LayoutRun(
         layout=layout, world_size=layout.world_size, dtype=passes[0].dtype, seed=assignment.seed,
@@ -28,7 +31,9 @@ def layout_run(launched: Launched, assignment: Assignment, plan: Plan, prompts: 
         tokens_per_s=sum(sum(each.step_tokens) / sum(each.step_s) for each in speakers if each.step_s),
         repeat_identical=_same_bits([each.digests for each in passes if each.digests]),
         prompt_tokens=tuple(map(len, assignment.prompts)), dump=dump, kept=files,
-        events=launched.events + _events(passes, plan, assignment) + _plain(tokens))
+        tiers=together([each.tiers for each in passes], layout),
+        overlap=overlaps([each.overlap for each in passes]),
+        events=((said,) if said else ()) + launched.events + _events(passes, plan, assignment) + _plain(tokens))
 
 
 def _same_bits(digests: list[tuple[str, ...]]) -> bool:
@@ -48,7 +53,8 @@ def _rank(launched: Launched, rank: int) -> RankRecord:
     return RankRecord(
         rank=rank, device=result.device, layers=first.layers, parameters=first.parameters,
         weight_bytes=first.weight_bytes, peak_private_bytes=first.peak_private_bytes,
-        base_private_bytes=first.base_private_bytes, load_seconds=first.load_seconds, exit_code=launched.exits[rank])
+        base_private_bytes=first.base_private_bytes, load_seconds=first.load_seconds, exit_code=launched.exits[rank],
+        tiers=first.tiers)
 
 
 def _outputs(speakers: list[PassResult], prompts: tuple[str, ...], tokens: Tokens) -> tuple[Output, ...]:

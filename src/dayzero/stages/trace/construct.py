@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
-import gc
 import os
 import warnings
 from collections.abc import Iterator
@@ -21,16 +20,16 @@ import torch
 
 from dayzero.errors import NotPossible
 from dayzero.runtime import environment, own_code
+from dayzero.runtime.building.config import architecture, stated
+from dayzero.runtime.building.constructing import constructing
 from dayzero.runtime.library import AUTO_CLASSES, LIBRARY_ERRORS, auto_class, cause, drop_empty_cache
-from dayzero.runtime.meta import kept_empty, meta_autocast, parameters_on_meta, unfilled, without_values
+from dayzero.runtime.meta import meta_autocast, without_values
 from dayzero.runtime.older import keyword, stated_dtype
 from dayzero.schema import Release
 from dayzero.schema.graph import OWN
 
 from .sizes import too_deep
 
-NOT_ARCHITECTURE = ("quantization_config", "auto_map", "torch_dtype", "_name_or_path")
-"""Config keys that do not change the unquantised architecture, or would run code; `torch_dtype` becomes `dtype`."""
 TOLERANCE = 1e-3
 """Share by which declared parameters may differ from those of the files before it is told."""
 
@@ -115,7 +114,7 @@ def _of_release(release: Release, named: own_code.Entries) -> Built:
     loaded = own_code.load(release, named)
     config_class = loaded.config or _config_class(release)[0]
     try:
-        config = _stated(config_class, architecture(release.config))
+        config = stated(config_class, architecture(release.config))
         model = _own_model(loaded.model, config, release)
     except LIBRARY_ERRORS as error:
         where = own_code.place(error, Path(release.root or ""))
@@ -125,15 +124,6 @@ def _of_release(release: Release, named: own_code.Entries) -> Built:
     model.eval()
     source = f"{OWN} {named.model}, on transformers {transformers.__version__}"
     return Built(model, "; ".join([source, *_notes(release, model)]), loaded.supplied)
-
-
-def _stated(config_class: Any, values: dict[str, Any]) -> Any:
-    """The config, with all that the release states: what its class does not know and the library drops as well."""
-    config = config_class.from_dict(values)
-    for key, value in values.items():
-        if key not in vars(config) and (key == "rope_scaling" or not hasattr(config, key)):
-            vars(config)[key] = value
-    return config
 
 
 def _own_model(model_class: Any, config: Any, release: Release) -> Any:
@@ -151,36 +141,6 @@ def _own_model(model_class: Any, config: Any, release: Release) -> Any:
         except LIBRARY_ERRORS:
             raise error from None
     return without_values(model)
-
-
-@contextlib.contextmanager
-def constructing(*, values: bool = False) -> Iterator[None]:
-    """On the meta device, or with `values` only parameters; without values for weights, which have none there, and
-    without looking for garbage among hundreds of thousands of modules that are all in use."""
-    names = [name for name in vars(torch.nn.init) if name.endswith("_") and not name.startswith("_")]
-    plain = {name: getattr(torch.nn.init, name) for name in names}
-    collecting = gc.isenabled()
-    gc.disable()
-    for name in names:
-        setattr(torch.nn.init, name, lambda tensor, *_args, **_kwargs: tensor)
-    try:
-        with parameters_on_meta() if values else torch.device("meta"), unfilled(), kept_empty():
-            yield
-    finally:
-        for name, function in plain.items():
-            setattr(torch.nn.init, name, function)
-        if collecting:
-            gc.enable()
-
-
-def architecture(config: dict[str, Any]) -> dict[str, Any]:
-    """The config without quantisation, remote code and choices of kernels (which may name code on a hub)."""
-    kept = {key: value for key, value in config.items()
-            if key not in NOT_ARCHITECTURE and not key.endswith(("attn_implementation", "experts_implementation"))}
-    if "torch_dtype" in config:
-        kept.setdefault("dtype", config["torch_dtype"])
-    return {key: architecture(value) if key.endswith("_config") and isinstance(value, dict) else value
-            for key, value in kept.items()}
 
 
 def parameters(model: torch.nn.Module) -> int:

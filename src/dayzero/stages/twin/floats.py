@@ -81,14 +81,6 @@ def to_fp4(values: Array) -> Array:
     return np.take(_fp4_codes(), np.clip(values, -FP4_MAX, FP4_MAX).astype(np.float16).view(np.uint16))
 
 
-def from_fp4(codes: Array) -> Array:
-    """float32 of codes 0 to 15."""
-    levels: Array = np.array(FP4_LEVELS, np.float32)
-    signed: Array = np.concatenate([levels, -levels])
-    values: Array = np.take(signed, codes)
-    return values
-
-
 def to_power(values: Array) -> Array:
     """The largest power of two that is at most each positive value, as the exponent + 127 in uint8."""
     exponents = np.floor(np.log2(np.maximum(values, 2.0**-126)))

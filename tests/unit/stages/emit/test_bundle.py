@@ -117,7 +117,7 @@ def test_the_best_layout_that_the_engine_can_express_is_emitted() -> None:
     assert document["launch"]["notes"] == [note]
     comments = " ".join(line.lstrip("# ") for line in bundle.files["launch-vllm.sh"].splitlines())
     assert note in comments
-    assert "tp=8 pp=2 ep=8. Options checked" in comments and "1.95 ktokens/s (1.17 to 2.73) at 64" in comments
+    assert "tp=8 pp=2 ep=8. Options checked" in comments and "1.95 ktokens/s (1.17 to 2.73) for 64" in comments
 
 
 def test_a_command_for_one_of_several_replicas_says_so_first() -> None:

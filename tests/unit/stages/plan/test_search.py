@@ -156,6 +156,8 @@ def changed(model, families=(), **attention):
     ("towers", changed(DENSE, [family("vision", (64, 64), 0)]), {}),
     ("no rate for f32: the time of router is that of memory alone",
      changed(DENSE, [msgspec.structs.replace(family("router", (64, 576), 30), scheme="f32")]), {}),
+    ("not understood, so in no figure: a, b, c and 1 more",
+     msgspec.structs.replace(DENSE, unknowns=("a", "b", "c", "d")), {}),
 ])
 def test_what_is_not_costed_is_said_where_it_applies(words, model, changes):
     assert has_note(plan(model, target(3, **changes)), words)
@@ -205,7 +207,7 @@ def test_replicas_add_up():
 RATE = st.sampled_from([1.0, 1e3, 1e21])
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(RATE, RATE, RATE, st.sampled_from([None, 1e-6, 1.0]), st.sampled_from([None, 5e-324, 2.0**50]),
        st.sampled_from([1, 2**50]), st.sampled_from([1, 2**50]))
 def test_figures_are_finite_for_every_target_that_is_accepted(flops, bandwidth, link, share, overhead, tokens, served):

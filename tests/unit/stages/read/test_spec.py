@@ -224,6 +224,14 @@ def test_a_config_alone_is_estimated_and_says_so() -> None:
     assert any("tied embeddings are not stated" in text for text in model.unknowns) and not model.tied_embeddings
 
 
+@pytest.mark.parametrize(("word", "dtype", "unknown"), [("half", "F16", False), ("torch.float32", "F32", False),
+                                                        ("float7", "BF16", True), ("float8_e4m3fn", "BF16", True)])
+def test_a_config_alone_states_its_dtype(word: str, dtype: str, unknown: bool) -> None:
+    model = model_spec("some", {**CONFIG, "torch_dtype": word}, EMPTY)
+    assert family(model, "embed_tokens").dtype == dtype
+    assert (f"dtype: {word} (taken for bf16)" in model.unknowns) is unknown
+
+
 @pytest.mark.parametrize(("quantization", "scheme"), [
     ({"quant_method": "fp8", "weight_block_size": [128, 128]}, "fp8"),
     ({"quant_method": "fp8", "modules_to_not_convert": ["model.layers.*.self_attn"]}, "fp8"),

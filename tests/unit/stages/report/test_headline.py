@@ -25,7 +25,8 @@ def test_proven() -> None:
         "folder (weights dequantised from GGUF Q4_1 to bf16): 6 of 6 checks pass against one process, fp32.")
     speed = "83.3 tokens/s (62.5 to 104)"  # 2 sequences at 24 ms a token, +-25 %
     assert [answer.answer for answer in top.answers] == ["yes", "pp=2", speed, "yes", "yes"]
-    assert top.answers[2].detail == "predicted; first token 210 ms (158 to 262), then 24 ms (18 to 30) a token"
+    assert top.answers[2].detail == ("predicted for 2 sequences, 64 tokens in, 32 out; "
+                                     "first token 210 ms (158 to 262), then 24 ms (18 to 30) a token")
 
 
 def test_a_release_that_is_not_right_is_not_proven() -> None:

@@ -36,9 +36,16 @@ def test_everything_of_a_complete_run() -> None:
 def test_what_was_not_possible_is_said() -> None:
     text = _printed(summary(planned()), width=200)
     assert "NOT PROVEN" in text
-    assert "not possible here: no weights  put the shards into the folder" in text
+    assert "not possible here: no weights  -> put the shards into the folder" in text
     assert "FAIL" in _printed(summary(too_large()))
     assert "FAIL" in _printed(summary(msgspec.structs.replace(adapted(), verdict=small_verdict(passed=False))))
+
+
+def test_findings_that_are_not_shown_are_counted() -> None:
+    found = tuple(Finding(rule=f"rule-{number}", severity="warning", subject="s", message="m", hint="")
+                  for number in range(6))
+    text = _printed(summary(msgspec.structs.replace(adapted(), findings=Findings(findings=found, facts={}))))
+    assert "rule-3" in text and "rule-4" not in text and "and 2 more, in the report" in text
 
 
 def test_a_prediction_out_of_tolerance_is_shown() -> None:

@@ -8,9 +8,11 @@ import msgspec
 import pytest
 from tests.support import tiny
 
+from dayzero.backends import backends
 from dayzero.errors import LayoutError, NotPossible
 from dayzero.schema import Candidate, Estimate, Layout, Plan, Rejected, Release, WeightFamily
-from dayzero.stages.run.layouts import check_possible, choose
+from dayzero.stages.run.decoding import decoded
+from dayzero.stages.run.layouts import backend_of, check_possible, choose
 
 _ESTIMATE = Estimate(value=1.0, low=0.5, high=2.0, unit="s", source="test")
 
@@ -38,10 +40,11 @@ def test_the_best_two_that_use_all_devices() -> None:
 
 
 def test_what_the_runtime_cannot_run_is_passed_over_with_the_reason() -> None:
-    plan = _plan(_candidate("tp=2,pp=2"), _candidate("pp=4", fits=False), _candidate("dp=4"), _candidate("tp=4"))
+    plan = _plan(_candidate("tp=4,attention_tp=2"), _candidate("pp=4", fits=False), _candidate("dp=4"),
+                 _candidate("tp=4"))
     chosen, skipped = choose(plan, tiny.target(4), ())
     assert chosen == (Layout(dp=4), Layout(tp=4))
-    assert list(skipped) == ["tp=2 pp=2"] and "combine" in skipped["tp=2 pp=2"]
+    assert "attention_tp=2" in "".join(skipped) and len(skipped) == 1
 
 
 def test_a_pinned_layout_alone() -> None:
@@ -76,17 +79,21 @@ def test_not_possible_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     release, target = _release(tmp_path), tiny.target(2)
     with pytest.raises(NotPossible, match=r"^no weights"):
         check_possible(_release(tmp_path, has_weights=False), target)
+    if not backends().get("cuda").is_available():
+        with pytest.raises(NotPossible, match="backend cuda cannot be used here"):
+            check_possible(release, target, "cuda")
     elsewhere = msgspec.structs.replace(target.cluster.device, name="h200", vendor="nvidia", arch="sm_90")
     with pytest.raises(NotPossible, match="this machine has no h200"):
-        check_possible(release, msgspec.structs.replace(
-            target, cluster=msgspec.structs.replace(target.cluster, device=elsewhere)))
+        backend_of(msgspec.structs.replace(target, cluster=msgspec.structs.replace(target.cluster, device=elsewhere)))
     with pytest.raises(NotPossible, match="2 nodes"):
         check_possible(release, msgspec.structs.replace(
             target, cluster=msgspec.structs.replace(target.cluster, nodes=2)))
     family = WeightFamily(role="experts.up", pattern="w", shape=(4, 4), dtype="F8_E4M3", scheme="fp8", split="width",
                           axis=0, count=1, layers=(), experts=0, parameters=16, stored_bytes=16)
-    with pytest.raises(NotPossible, match="stored as fp8;"):
-        check_possible(_release(tmp_path, model=msgspec.structs.replace(release.model, families=(family,))), target)
+    quantised = _release(tmp_path, model=msgspec.structs.replace(release.model, families=(family,)))
+    assert check_possible(quantised, target) == "bf16"
+    assert decoded(quantised.model, "bf16") == "parameters stored as fp8 (100%) were decoded to bf16"
+    assert decoded(release.model, "bf16") == ""
     monkeypatch.setattr("dayzero.stages.run.layouts.find_spec", lambda name: None)
     with pytest.raises(NotPossible, match="torch and transformers not installed"):
         check_possible(release, target)

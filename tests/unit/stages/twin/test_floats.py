@@ -39,7 +39,6 @@ def test_no_other_8_bit_float_is_nearer(numbers: list[float]) -> None:
 def test_4_bit_floats_and_their_middles() -> None:
     values = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -6, 9, 0.25, 0.75, 5, -0.2], np.float32)
     assert floats.to_fp4(values).tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 15, 7, 0, 2, 6, 0]
-    assert floats.from_fp4(np.arange(16)).tolist() == [0, 0.5, 1, 1.5, 2, 3, 4, 6, -0, -0.5, -1, -1.5, -2, -3, -4, -6]
 
 
 def test_bf16_is_rounded_to_even() -> None:

@@ -55,14 +55,16 @@ def of_shares(made: Batching, room: Value) -> Server:
     def steps(known: Value) -> Value:
         every, batch = repeated(made, len(known)), np.repeat(known, len(layouts))
         decode = every.answering(*every.parted(batch * np.tile(inner, len(known))))
-        return step_seconds(decode, batch, tiled(load, len(known)), *figures).reshape(len(known), -1)
+        seconds = step_seconds(decode, batch, tiled(load, len(known)), *figures)
+        return made.shares.engine.between * seconds.reshape(len(known), -1)
 
     alone = pass_seconds(load.alone, *figures, prefill=True, narrow=load.narrow)
     prompts = max(1, workload.max_batched_tokens // workload.computed_tokens)
     busy = made.passing(prefill_step(made.target, prompts * inner)).slowest / prompts
-    found = _server(made.target, layouts, room, steps, MILLI * made.shares.engine.request + alone, busy,
-                    made.shares.engine.share)
-    return replace(found, first=found.steps[0], handing=made.shares.engine.stream * MICRO * workload.output_tokens)
+    engine = made.shares.engine
+    found = _server(made.target, layouts, room, steps, engine.first * (MILLI * engine.request + alone), busy,
+                    engine.share * engine.between)
+    return replace(found, first=engine.first * found.steps[0], handing=engine.stream * MICRO * workload.output_tokens)
 
 
 def of_rates(made: Roofline, room: Value, decode: Callable[[Value], Value]) -> Server:

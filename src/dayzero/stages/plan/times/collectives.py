@@ -17,6 +17,7 @@ import numpy as np
 
 from dayzero.errors import TargetError
 from dayzero.schema import Cluster, Link
+from dayzero.schema.hardware import NO_NETWORK
 
 Value = Any
 """A number, or an array of numbers."""
@@ -135,16 +136,14 @@ def fabric(cluster: Cluster, collective: str, *, latency: bool = True) -> Fabric
 def _stated(cluster: Cluster) -> list[tuple[Link | None, int, tuple[str, str] | None]]:
     """(link, devices of a domain, what is wrong where there is no link) of all levels, the last joining all."""
     node, world = cluster.devices_per_node, cluster.world_size
-    nowhere = (f"device {cluster.device.name} has no link that joins {node} devices",
-               "add links to the device, with their sources")
-    unstated = ((f"no level of the network joins all {world} devices",
-                 "leave `devices` out of the last [[cluster.network]], or add a level above it") if cluster.network else
-                ("the network between the nodes is not described",
-                 "add network = {bandwidth = ..., latency = ...} to [cluster]"))
+    unstated = NO_NETWORK if cluster.network is None else (
+        f"no level of the network joins all {world} devices",
+        "leave `devices` out of the last [[cluster.network]], or add a level above it")
     found: list[tuple[Link | None, int, tuple[str, str] | None]] = []
     reach = 1
     between = (cluster.network, *cluster.beyond) if cluster.network else ()
-    for links, most, missing in ((cluster.device.links, node, nowhere), (between, world, unstated)):
+    inside = (cluster.device.links, node, cluster.device.unlinked(node))
+    for links, most, missing in (inside, (between, world, unstated)):
         for link in links:
             domain = min(link.devices or most, most)
             if domain > reach:

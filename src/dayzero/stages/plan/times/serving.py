@@ -67,6 +67,12 @@ class Load:
     """Tokens that it proposes a step, where that is known: `decode` has their rows, and they are not in `drafted`."""
     workers: Value = 1.0
     """Workers that decode."""
+    looks: Value = 1.0
+    """Decode steps from one look at new requests to the next."""
+    holds: Value = 0.0
+    """Decode steps that a prompt is held at most for others to come, with which it is prefilled;"""
+    fills: Value = 1.0
+    """prompts at which they are held no longer."""
 
     @classmethod
     def stack(cls, loads: list[Load]) -> Load:
@@ -91,7 +97,7 @@ def step_seconds(decode: Terms, batch: Value, load: Load, generation: Figures, e
     seconds = pass_seconds(decode, generation, engine, common, prefill=False, narrow=load.narrow)
     seconds = seconds * (1 + load.wide * (common.wide - 1)) + (engine.step + engine.sequence * batch) * MICRO
     stated = load.apart * (1 - load.unstated)
-    seconds = seconds * (1 + stated * (common.apart_decode * (1 + load.wide * (common.apart_wide - 1)) - 1))
+    seconds = seconds * (1 + stated * (engine.apart_decode * (1 + load.wide * (common.apart_wide - 1)) - 1))
     return seconds * (1 + load.drafted * (common.drafted - 1))
 
 
@@ -112,20 +118,33 @@ def served(load: Load, generation: Figures, engine: Figures, common: Figures) ->
     queue = each * (engine.burst * waited / 2
                     + waited ** engine.queue_power * (engine.queue + engine.loaded * prefilling))
     room = np.maximum(load.requests / (running * taken) - 1, 0.0) * (load.output * tpot + own)
-    first = MILLI * engine.request + own + step + queue + room
+    first = engine.first * (MILLI * engine.request + own + step + queue) + room + _held(
+        load, running * taken / load.output * accepted(load.draft, common.acceptance), step, each)
     hidden, waiting = load.unstated > 0, np.maximum(load.requests / load.groups - 1, 0.0)
     waits = np.where(hidden, common.unstated_queue * waiting ** common.unstated_power,
                      common.apart_queue * waiting ** common.apart_power)
     met = np.where(hidden, 0.0, common.apart_first * load.workers / (RUN * load.requests))
-    sent = MILLI * (engine.request + common.apart_request + met) + own + step + each * waits + room * np.where(
-        hidden, 1.0, common.apart_room)
+    sent = engine.first * (MILLI * (engine.request + common.apart_request + met) + own + step + each * waits
+                           ) + room * np.where(hidden, 1.0, common.apart_room)
     faster = np.where(hidden, engine.unstated_tpot * np.where(load.wide > 0, common.unstated_wide, 1.0), 1.0)
-    return tpot * faster, np.where(load.apart > 0, sent, first)
+    return tpot * faster * engine.between, np.where(load.apart > 0, sent, first)
 
 
 def accepted(draft: Value, acceptance: Value) -> Value:
     """Tokens that a step yields when each of `draft` guesses is right with that probability after the one before it."""
     return (1 - acceptance ** (draft + 1)) / (1 - acceptance)
+
+
+def _held(load: Load, coming: Value, step: Value, each: Value) -> Value:
+    """Seconds that a prompt is not prefilled though it could be, where `coming` requests come in a decode step: until
+    new requests are looked at, and until as many as are waited for have come, or the first has waited long enough. The
+    first of them waits for all of that time, the last not at all if it is the one that was waited for, and others for
+    half of it on average. A prompt takes as long as all that have come meanwhile."""
+    filled = np.maximum(load.fills - 1, 0.0) / coming
+    window = np.minimum(load.holds, filled)
+    mean = np.where(load.holds < filled, (1 + coming * window / 2) / (1 + coming * window), 0.5)
+    steps = (load.looks - 1) / 2 + window * mean
+    return steps * step + coming * (load.looks - 1 + window) / load.groups * each
 
 
 def _fixed(load: Load, own: Value, each: Value) -> Value:

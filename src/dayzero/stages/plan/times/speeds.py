@@ -90,17 +90,19 @@ def speeds(target: Target, model: ModelSpec) -> Speeds:
 
 
 def _fitted(target: Target, model: ModelSpec) -> Speeds:
-    """The shares of the device's generation under the engine; the interval is that of such cases."""
-    tables = tables_for(target)
+    """The shares of the device's generation under the engine in its version; the interval is that of such cases."""
+    tables, engine = tables_for(target), target.engine
     known, arch = efficiency(target.calibration), target.cluster.device.arch
-    generation, figures, measured = known.figures(arch, target.engine.name, *schemes(model))
+    generation, figures, measured = known.figures(arch, engine.name, *schemes(model), engine.version)
     between = known.interval(f"together, {'measured' if measured else 'not measured'}")
     around = np.array([between.tpot[0], 1.0, between.tpot[1]])
     whose = "of its generation" if known.generation(arch)[1] else "like it"
+    plain = known.figures(arch, engine.name, *schemes(model))[1]
+    release = f", with what {engine.name} {engine.version} does otherwise" if figures != plain else ""
     own = f", calibrated with {target.calibration.source}" if target.calibration else ""
     also = f", shaped by measured tables of operators ({tables.name})" if tables else ""
     return Speeds(matrix=generation.linear_rate / around, memory=generation.linear_bytes / around,
                   link=generation.link / around, waiting=around,
                   shares=Shares(generation=generation, engine=figures, common=known.common, between=between,
                                 tables=tables),
-                  source=f"datasheet at the shares that devices {whose} reached{own}{also}")
+                  source=f"datasheet at the shares that devices {whose} reached{release}{own}{also}")

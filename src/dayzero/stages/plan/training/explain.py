@@ -12,7 +12,7 @@ from dayzero.data.training import Generation
 from dayzero.schema import Estimate, ModelSpec, Target, Trained
 from dayzero.stages.plan.choice.reasons import by_cause
 from dayzero.stages.plan.words.link_notes import link_notes
-from dayzero.units import format_bytes, format_seconds
+from dayzero.units import format_bytes, format_interval
 
 ALIKE = 0.005
 """Share below which two steps take the same time."""
@@ -35,7 +35,7 @@ def _why(one: Trained, best: Trained, place: int, fitting: int, legal: int) -> s
                 f"{fitting} of {legal} legal layouts fit.")
     rank = (f"First of {fitting} that fit" if place == 1 else
             f"Number {place} of {fitting} that fit, {best.step_s.value / one.step_s.value:.0%} of the first")
-    return (f"{rank}: a step takes {format_seconds(one.step_s.value)} ({', '.join(one.limits)}), {one.mfu:.0%} of the "
+    return (f"{rank}: a step takes {_step(one)}, of it {', '.join(one.limits)}; {one.mfu:.0%} of the "
             f"stated rate; {way(one)}. The fullest device needs {need} of {usable}.")
 
 
@@ -46,7 +46,11 @@ def _against(one: Trained, first: Trained) -> str:
     lost = 1 - first.step_s.value / one.step_s.value
     if lost < ALIKE:
         return "as fast"
-    return f"loses {lost:.0%}: {by_cause(first.step_seconds, one.step_seconds)} a step"
+    return f"loses {lost:.0%}: {by_cause(first.step_seconds, one.step_seconds, slower=True)} a step"
+
+
+def _step(one: Trained) -> str:
+    return format_interval(one.step_s.value, one.step_s.low, one.step_s.high, "s")
 
 
 def way(one: Trained) -> str:
@@ -69,7 +73,7 @@ def training_table(found: Sequence[Trained]) -> Table:
         table.add_column(heading, overflow="fold")
     for one in found:
         table.add_row(one.layout.text, "yes" if one.fits else "no", format_bytes(one.need_bytes),
-                      format_seconds(one.step_s.value), f"{one.mfu:.0%}", f"{one.tokens_per_s.value:,.0f}",
+                      _step(one).replace(" (", "\n("), f"{one.mfu:.0%}", f"{one.tokens_per_s.value:,.0f}",
                       f"{one.days.value:,.1f}", f"{one.bubble:.0%}", way(one), one.limits[0] if one.limits else "",
                       style="" if one.fits else "dim")
     return table

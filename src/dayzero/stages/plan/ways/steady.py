@@ -82,4 +82,5 @@ def arrivals(found: Evaluated, row: int, workload: Workload) -> Arrivals | None:
     return Arrivals(
         rate=workload.arrival_rate, capacity=float(columns["capacity"]), sequences=float(columns["sequences"]),
         ttft_percentiles=dict(zip(NAMES, map(float, columns["ttft"]), strict=True)),
-        gap_percentiles=dict(zip(NAMES, map(float, columns["gap"]), strict=True)))
+        gap_percentiles=dict(zip(NAMES, map(float, columns["gap"]), strict=True)),
+        tokens_of_pass=workload.acceptance_length)

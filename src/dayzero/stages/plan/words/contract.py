@@ -18,7 +18,8 @@ def _ends(estimate: Estimate, divisor: int = 1) -> dict[str, float]:
 def _entry(one: Candidate, plan: Plan) -> dict[str, Any]:
     """One of `plans`. `step_s` is the time of a training step; null when serving."""
     return {
-        "layout": msgspec.structs.asdict(one.layout), "fits": one.fits, "bytes_per_device": one.bytes_per_device,
+        "layout": msgspec.structs.asdict(one.layout), "fits": one.fits, "stages": one.stages,
+        "bytes_per_device": one.bytes_per_device, "bytes_per_stage": one.bytes_per_stage,
         "usable_bytes": one.usable_bytes, "max_sequences": one.max_sequences,
         "weights_per_device": one.weights, "max_context": one.max_context,
         "ttft_s": _ends(one.ttft_s), "tpot_s": _ends(one.tpot_s),

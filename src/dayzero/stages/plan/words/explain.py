@@ -68,8 +68,9 @@ def arrive(candidate: Candidate) -> str:
         return ""
     first, gap = (", ".join(f"{name} {format_seconds(value)}" for name, value in percentiles.items())
                   for percentiles in (found.ttft_percentiles, found.gap_percentiles))
+    what = "tokens" if found.tokens_of_pass == 1 else f"passes, which give {found.tokens_of_pass:.3g} tokens each,"
     return (f" At {found.rate:.3g} requests a second, of the {found.capacity:.3g} that it keeps up with, "
-            f"{rate(found.sequences)} sequences are decoded at a time; first token {first}; between tokens {gap}.")
+            f"{rate(found.sequences)} sequences are decoded at a time; first token {first}; between {what} {gap}.")
 
 
 def moved(candidate: Candidate) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dayzero.data.engines import NEUTRAL
 from dayzero.placement.draft import drafted
 from dayzero.placement.operators import takes_part
 from dayzero.placement.split import is_tower
@@ -16,6 +17,8 @@ from .link_notes import link_notes
 
 MICROSCALED = ("mxfp4", "mxfp8", "nvfp4")
 """Schemes that engines and families of weights call by one name."""
+UNKNOWNS = 3
+"""Of what was not understood in a release, how much is named."""
 
 
 def notes(model: ModelSpec, target: Target, speeds: Speeds, graph: OpGraph | None) -> tuple[str, ...]:
@@ -73,6 +76,10 @@ def _device_notes(speeds: Speeds, device: Device, traced: bool) -> Iterator[str]
 
 
 def _model_notes(model: ModelSpec, target: Target) -> Iterator[str]:
+    if model.unknowns:
+        more = len(model.unknowns) - UNKNOWNS
+        yield (f"not understood, so in no figure: {', '.join(model.unknowns[:UNKNOWNS])}"
+               + (f" and {more} more (dayzero read)" if more > 0 else ""))
     device, unrated = target.cluster.device, dict[str, list[str]]()
     for family in model.families:
         if takes_part(family, model) and device.computes_in(family.scheme) is None:
@@ -91,6 +98,9 @@ def _model_notes(model: ModelSpec, target: Target) -> Iterator[str]:
 
 
 def _workload_notes(model: ModelSpec, target: Target) -> Iterator[str]:
+    if target.engine.name == NEUTRAL:
+        yield ("no engine is named: the first layouts may be such as yours does not have, and it may need other "
+               "memory; with [engine] name = ... in the target only its layouts are looked at")
     workload, device = target.workload, target.cluster.device
     if model.max_positions and workload.length > model.max_positions:
         yield (f"sequences of {workload.length:,} tokens are longer than the {model.max_positions:,} that the "

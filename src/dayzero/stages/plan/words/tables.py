@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -31,8 +31,8 @@ def _table(title: str, *headings: str, wide: Sequence[str] = ()) -> Table:
     return table
 
 
-def _candidate_table(candidates: Sequence[Candidate]) -> Table:
-    table = _table("Layouts, best first", "layout", "fits", "memory", "TTFT", "TPOT", "tokens/s", "bound by",
+def _candidate_table(candidates: Sequence[Candidate], load: str) -> Table:
+    table = _table(f"Layouts, best first{load}", "layout", "fits", "memory", "TTFT", "TPOT", "tokens/s", "bound by",
                    wide=("layout", "bound by"))
     for one in candidates:
         per_second = one.tokens_per_s
@@ -49,10 +49,10 @@ def _family_table(families: Sequence[Family]) -> Table:
     table = _table("Layouts that do not work", "layouts", "rule", "why", "how many", wide=("layouts", "why"))
     for family in families[:_FAMILIES]:
         table.add_row(family.text if family.degrees or family.layouts == 1 else f"{family.text} and others",
-                      family.rule, family.message, str(family.layouts))
+                      family.rule, family.message, f"{family.layouts:,}")
     if len(families) > _FAMILIES:
         table.add_row("", "", f"{len(families) - _FAMILIES} more reasons: see --json or the report",
-                      str(sum(family.layouts for family in families[_FAMILIES:])))
+                      f"{sum(family.layouts for family in families[_FAMILIES:]):,}")
     return table
 
 
@@ -111,9 +111,9 @@ def overview(plan: Plan, shown: int = 10, *, front: bool = False) -> RenderableT
     reason, the notes; with `front` the trade-offs too."""
     parts: list[RenderableType] = [Text(sentence) for sentence in plan.summary]
     if plan.candidates:
-        parts.append(_candidate_table(plan.candidates[:shown]))
+        parts += [_candidate_table(plan.candidates[:shown], _load(plan.workload)), *_rest(plan.candidates, shown)]
     if plan.training:
-        parts.append(training_table(plan.training[:shown]))
+        parts += [training_table(plan.training[:shown]), *_rest(plan.training, shown)]
     if front and plan.front:
         parts += [_front_table(plan.front, latency) for latency in ("tpot", "ttft")]
     if plan.apart:
@@ -124,9 +124,25 @@ def overview(plan: Plan, shown: int = 10, *, front: bool = False) -> RenderableT
         parts.append(_sensitivity_table(plan.sensitivity))
     if plan.families:
         parts.append(_family_table(plan.families))
-    parts.append(Text(f"{plan.evaluated} layouts in {format_seconds(plan.seconds)}", style="dim"))
+    parts.append(Text(f"{plan.evaluated:,} layouts in {format_seconds(plan.seconds)}", style="dim"))
     parts += [_note(note) for note in plan.notes]
     return Group(*parts)
+
+
+def _load(workload: Mapping[str, Any]) -> str:
+    """What the figures are for: `: 64 sequences, 1,024 tokens in, 256 out`."""
+    rate_, sequences = workload.get("arrival_rate"), workload.get("concurrency")
+    if not (rate_ or sequences):
+        return ""
+    many = f"{rate_:.3g} requests a second" if rate_ else f"{sequences:,} sequences"
+    return f": {many}, {workload['input_tokens']:,} tokens in, {workload['output_tokens']:,} out"
+
+
+def _rest(kept: Sequence[Planned], shown: int) -> Iterator[Text]:
+    """That the plan keeps more than the table has."""
+    if len(kept) > shown:
+        yield Text(f"{shown} of the {len(kept)} that are kept (--top): the others are in the report, in --json and "
+                   "under --explain", style="dim")
 
 
 def explanation(plan: Plan, wanted: Sequence[Layout]) -> RenderableType:

@@ -12,6 +12,7 @@ from typing import Any
 
 from dayzero.data.keys import Table, keys, language_tables, rotates_nothing, stated
 from dayzero.data.vocabulary import vocabulary
+from dayzero.floats import dtype_named
 from dayzero.schema import Finding
 from dayzero.stages.preflight.rule import Case, rule
 
@@ -30,8 +31,8 @@ def config_value(case: Case) -> Iterator[Finding]:
 
     ## What
     The base of the rotary frequencies and the epsilon of a norm are finite numbers above 0, and a quantisation block
-    has two sizes above 0: anything else is an error. A kind of rotary scaling, an activation or a kind of layer that is
-    in no list here, nor understood otherwise, is a warning.
+    has two sizes above 0: anything else is an error. A kind of rotary scaling, an activation, a dtype or a kind of
+    layer that is in no list here, nor understood otherwise, is a warning.
 
     ## Why
     Nothing checks these when the weights are loaded. A base or an epsilon that is no number turns every value into NaN;
@@ -53,6 +54,7 @@ def config_value(case: Case) -> Iterator[Finding]:
             yield _senseless(path, block, "two sizes above 0")
     yield from _unknown(_scalings(raw), {*keys().rope.scalings, *keys().rope.no_scaling}, "a kind of rotary scaling")
     yield from _unknown(_activations(raw), {*keys().values.activations}, "an activation")
+    yield from _unknown(_dtypes(raw), {"auto"}, "a floating dtype")
     yield from _unknown_layers(raw)
 
 
@@ -140,6 +142,12 @@ def _scalings(raw: Table) -> Places:
 def _activations(raw: Table) -> Places:
     names = vocabulary().config.spellings()["activation"]
     yield from ((path, value) for _, path, value in stated(raw, names) if isinstance(value, str))
+
+
+def _dtypes(raw: Table) -> Places:
+    names = vocabulary().config.spellings()["dtype"]
+    yield from ((path, value) for _, path, value in stated(raw, names)
+                if isinstance(value, str) and dtype_named(value) is None)
 
 
 def _unknown_layers(raw: Table) -> Iterator[Finding]:

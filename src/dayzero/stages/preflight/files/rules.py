@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from itertools import islice
 
 import msgspec
-import numpy as np
 
 from dayzero.schema import Finding, TensorTable
 from dayzero.stages.preflight.rule import Case, rule
@@ -49,15 +48,6 @@ def _first(findings: Iterator[Finding]) -> Iterator[Finding]:
         yield msgspec.structs.replace(last, subject=f"{rest} more", message=f"so it is with {rest} more", facts={})
 
 
-def _ends(case: Case) -> dict[str, int]:
-    """For each file with tensors: one past the last byte that its header describes."""
-    table = case.release.tensors
-    ends = np.zeros(len(table.files) + 1, dtype=np.int64)  # the last one takes what is in no file, -1
-    for group in table.groups:
-        np.maximum.at(ends, group.file.values, group.start.values + group.tensor_bytes)
-    return dict(zip(table.files, ends.tolist(), strict=False))
-
-
 @rule("file-truncated")
 def file_truncated(case: Case) -> Iterator[Finding]:
     """A shard is shorter than its header says.
@@ -76,15 +66,12 @@ def file_truncated(case: Case) -> Iterator[Finding]:
     Fetch the file again and compare its size.
     """
     sizes = {file.name: file.size for file in case.release.files}
-    cut = case.release.cut_shards
-    for file, expected in sorted({**_ends(case), **cut}.items()):
-        actual = sizes.get(file, expected)
-        if actual < expected:
-            short = f"{format_bytes(expected - actual)} before its last tensor does"
-            ends = "within its header" if file in cut else short
-            yield Finding(
-                rule="file-truncated", severity="error", subject=file, message=f"{file} ends {ends}",
-                hint="fetch the file again", facts={"expected_bytes": expected, "actual_bytes": actual})
+    for file, expected in case.release.short_files.items():
+        short = f"{format_bytes(expected - sizes[file])} before its last tensor does"
+        ends = "within its header" if file in case.release.cut_shards else short
+        yield Finding(
+            rule="file-truncated", severity="error", subject=file, message=f"{file} ends {ends}",
+            hint="fetch the file again", facts={"expected_bytes": expected, "actual_bytes": sizes[file]})
 
 
 @rule("file-unlisted")

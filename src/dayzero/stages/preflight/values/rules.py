@@ -10,12 +10,13 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from dayzero.floats import FLOATS, Values, cast, dtype_named
 from dayzero.schema import Finding, TensorGroup
 from dayzero.schema.finding import Severity
 from dayzero.stages.preflight.rule import Case, rule
 from dayzero.units import format_bytes
 
-from .decode import FLOATS, Reader, Values, cast, dtype_named
+from .decode import Reader
 
 MANY = 8
 """More alike findings than this are one, about the pattern."""

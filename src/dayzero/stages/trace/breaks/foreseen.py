@@ -78,7 +78,7 @@ def _has_shape_rule(op: str) -> bool | None:
         from torch._library.simple_registry import singleton
     except ImportError:
         return None
-    from dayzero.stages.trace.support.dispatcher import overloads
+    from dayzero.backends.dispatch import overloads
 
     found = overloads(op)
     if not found:

@@ -170,7 +170,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if self._step.phase == "towers":
             args, kwargs = _on_one_device(args, kwargs)
         try:
-            return func(*args, **kwargs)
+            return _shaped(func, args, kwargs)
         except NotImplementedError:
             if func._schema.is_mutable or sum(map(counts.touched, _tensors((args, kwargs)))) > LEARN_LIMIT:
                 raise
@@ -290,6 +290,31 @@ def _asks(answer: Answer, args: Any, kwargs: Any) -> bool:
     if answer.answer == "host":
         return torch.device(kwargs.get("device") or "meta").type == "cpu"
     return answer.answer != "repeated" or (len(args) == 1 and kwargs.get("output_size") is None)
+
+
+def _shaped(func: Any, args: Any, kwargs: Any) -> Any:
+    """The result; where a rule for shapes refuses the dtype of all operands, that of bf16 in theirs: some rules know
+    the dtypes of one device's kernel only. Whether a device's kernel takes the dtype is what its backend says."""
+    try:
+        return func(*args, **kwargs)
+    except RuntimeError as refused:
+        dtypes = {tensor.dtype for tensor in _tensors((args, kwargs)) if tensor.is_floating_point()}
+        if isinstance(refused, NotImplementedError) or func._schema.is_mutable or len(dtypes) != 1:
+            raise  # operands of several dtypes: that may be what is refused, and right
+        own = dtypes.pop()
+        halves = tree_map_only(torch.Tensor, lambda t: _cast(t, own, torch.bfloat16), (args, kwargs))
+        try:
+            out = func(*halves[0], **halves[1])
+        except RuntimeError:
+            raise refused from None
+        return tree_map_only(torch.Tensor, lambda t: _cast(t, torch.bfloat16, own), out)
+
+
+def _cast(tensor: torch.Tensor, own: torch.dtype, other: torch.dtype) -> torch.Tensor:
+    """A tensor without values of the one dtype in the other."""
+    if tensor.dtype != own or tensor.device.type != "meta":
+        return tensor
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=other, device="meta")
 
 
 def _on_one_device(args: Any, kwargs: Any) -> tuple[Any, Any]:

@@ -184,14 +184,3 @@ def _needs(model: torch.nn.Module) -> bool:
     return not given or any(
         each.default is each.empty and each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)
         for name, each in parameters.items() if name != "input_ids")
-
-
-def capture_all(model: torch.nn.Module, spec: ModelSpec, steps: list[Step]) -> list[Captured]:
-    """The calls of each step that the model's code can run; the others are left out."""
-    runs, found = Runs(model, spec), []
-    for step in steps:
-        try:
-            found.append(runs.run(step))
-        except LIBRARY_ERRORS:
-            continue
-    return found

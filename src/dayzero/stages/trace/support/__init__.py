@@ -7,9 +7,9 @@ about dtypes, so on a device that is here each pair is also tried, on tiny tenso
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 
-from dayzero.backends import Backend, ListsOperators, backends
+from dayzero.backends import Backend, backends
 from dayzero.errors import NotPossible, UsageError
 from dayzero.progress import SILENT, Progress
 from dayzero.schema import OpCall, OpGraph
@@ -81,48 +81,40 @@ def _row(case: Case, count: int, name: str, known: Known, result: str) -> Suppor
 
 def _is_here(name: str, backend: Backend | None) -> bool:
     """Whether operators can be run there now."""
-    from .dispatcher import has_device
+    from dayzero.backends.dispatch import has_device
 
-    return not backend.available() if backend is not None else has_device(name)
+    return backend.is_available() if backend is not None else has_device(name)
 
 
-def _lookup(name: str, backend: Backend | None, graph: OpGraph) -> Lookup:
-    own = backend.operators() if isinstance(backend, ListsOperators) else None
+def _lookup(name: str, backend: Backend | None, graph: OpGraph) -> Callable[[Case], Known]:
+    """What is known of an operator on one backend. Raises UsageError where nobody knows anything of it."""
     real: dict[str, list[str]] = {}
     for each in graph.stand_ins:
         real.setdefault(each.op.removeprefix(f"{OURS}."), []).append(each.call)
-    return Lookup(name, own, real)
+    asked = backend.supported if backend is not None else _registered(name)
 
-
-class Lookup:
-    """What the sources say about the operators of one backend."""
-
-    def __init__(self, name: str, own: Mapping[str, tuple[str, ...]] | None,
-                 stand_ins: Mapping[str, Sequence[str]]) -> None:
-        from .dispatcher import Dispatcher, dispatch_key
-
-        self.name, self.stand_ins = name, stand_ins
-        self.own = own
-        key = dispatch_key(name)
-        if key is None and self.own is None:
-            raise UsageError(f"no backend is named {name!r}",
-                             f"known: {', '.join(backends().names())}, and torch's device types, such as mps or xpu")
-        self.dispatcher = None if key is None else Dispatcher(key)
-        if self.own is None and self.dispatcher is not None and not self.dispatcher.knows:
-            raise UsageError(f"nothing says what backend {name!r} implements: the installed torch neither has it nor "
-                             "lists its operators", "install the package that brings the backend")
-
-    def __call__(self, case: Case) -> Known:
+    def known(case: Case) -> Known:
         namespace, _, op = case.op.partition(".")
         if namespace == OURS:
-            return _stood_in(self.stand_ins.get(op, ()))
-        if self.own is not None and case.op in self.own:
-            dtypes = self.own[case.op]
-            listed = not dtypes or case.dtype in dtypes
-            return Known(status="native" if listed else "none", how=f"the list of backend {self.name}")
-        if self.dispatcher is None:
-            return Known(status="none", how=f"not in the list of backend {self.name}")
-        return self.dispatcher.known(case)
+            return _stood_in(real.get(op, ()))
+        return asked(case.op, case.dtype, len(case.inputs))
+
+    return known
+
+
+def _registered(device_type: str) -> Callable[[str, str, int], Known]:
+    """Of a device type of torch that no backend is for."""
+    from dayzero.backends.dispatch import Dispatcher, dispatch_key
+
+    key = dispatch_key(device_type)
+    if key is None:
+        raise UsageError(f"no backend is named {device_type!r}",
+                         f"known: {', '.join(backends().names())}, and torch's device types, such as mps or xpu")
+    dispatcher = Dispatcher(key)
+    if not dispatcher.knows:
+        raise UsageError(f"nothing says what backend {device_type!r} implements: the installed torch neither has it "
+                         "nor lists its operators", "install the package that brings the backend")
+    return lambda op, _, tensors: dispatcher.known(op, tensors)
 
 
 def _stood_in(calls: Sequence[str]) -> Known:

@@ -1,4 +1,4 @@
-"""The child of `trial`: `python -m ... DEVICE` reads cases as JSON and writes one line before and after each. Needs
+"""The child of `trial`: `python -m ... BACKEND` reads cases as JSON and writes one line before and after each. Needs
 torch.
 
 A call is made from the operator's schema: tensors of the recorded shapes with every length made small, zeros for
@@ -16,9 +16,10 @@ from typing import Any
 
 import torch
 
+from dayzero.backends import backends
+from dayzero.backends.dispatch import Overload, fitting
 from dayzero.schema import from_json, to_json
 
-from .dispatcher import Overload, fitting
 from .trial import Case, Outcome
 
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32, "f64": torch.float64, "i64": torch.int64,
@@ -35,7 +36,7 @@ def attempt(case: Case, device: str) -> str:
     if not isinstance(dtype, torch.dtype):
         return ""
     refused = ""
-    for overload in fitting(case):
+    for overload in fitting(case.op, len(case.inputs)):
         try:
             arguments = _arguments(case, overload, dtype, device)
             if arguments is None:
@@ -117,12 +118,14 @@ def _guess(name: str, kind: str, case: Case, lengths: dict[int, int], dtype: tor
 
 
 def main() -> None:
-    """Try the cases of standard input on the device of the first argument."""
+    """Try the cases of standard input on the backend, or torch's device type, of the first argument."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
+    name = sys.argv[1]
+    device = str(backends().get(name).device()) if name in backends() else name
     for index, case in enumerate(from_json(sys.stdin.buffer.read(), list[Case])):
         for result in ("started", None):
-            told = attempt(case, sys.argv[1]) if result is None else result
+            told = attempt(case, device) if result is None else result
             sys.stdout.buffer.write(to_json(Outcome(index=index, result=told)) + b"\n")
             sys.stdout.buffer.flush()
 

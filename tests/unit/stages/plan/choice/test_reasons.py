@@ -26,12 +26,20 @@ def test_the_causes_that_differ_most():
     first = {"experts": 2e-3, "communication": 1.8e-3, "norm": 1e-4}
     other = {"experts": 2.2e-3, "communication": 3.1e-3, "norm": 1e-4}
     assert [one.cause for one in differences(first, other)] == ["communication", "experts"]
-    assert by_cause(first, other) == "communication 1.8 ms -> 3.1 ms, experts 2 ms -> 2.2 ms"
-    assert differences({}, {}) == [] and by_cause(first, first) == ""
+    assert by_cause(first, other, slower=True) == "communication 1.8 ms -> 3.1 ms, experts 2 ms -> 2.2 ms"
+    assert differences({}, {}) == [] and by_cause(first, first, slower=True) == ""
+
+
+def test_causes_that_go_the_other_way_are_told_apart():
+    first, other = {"experts": 4e-3, "communication": 1e-3}, {"experts": 3e-3, "communication": 4e-3}
+    assert by_cause(first, other, slower=True) == "communication 1 ms -> 4 ms, in spite of experts 4 ms -> 3 ms"
+    assert by_cause(first, other, slower=False) == "experts 4 ms -> 3 ms, in spite of communication 1 ms -> 4 ms"
+    assert by_cause({"experts": 1e-3}, {"experts": 2e-3}, slower=False) == "in spite of experts 1 ms -> 2 ms"
 
 
 def test_a_cause_that_only_one_has():
-    assert by_cause({"experts": 1e-3}, {"experts": 1e-3, "all-to-all": 5e-4}) == "all-to-all 0 us -> 500 us"
+    both = {"experts": 1e-3}, {"experts": 1e-3, "all-to-all": 5e-4}
+    assert by_cause(*both, slower=True) == "all-to-all 0 us -> 500 us"
 
 
 def test_what_the_runner_up_loses():

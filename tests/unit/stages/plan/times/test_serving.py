@@ -78,8 +78,8 @@ def load(**changes: float) -> Load:
 
 def test_prefills_of_others_delay_tokens_by_their_share_of_an_answer() -> None:
     short, long = (served(load(output=output), GENERATION, ENGINE, COMMON)[0] for output in (10, 1000))  # prompts: 1
-    alike = msgspec.structs.replace(COMMON, apart_decode=1.0)  # as workers that do everything decode
-    apart = served(load(output=1e6, apart=1), GENERATION, ENGINE, alike)[0]
+    alike = msgspec.structs.replace(ENGINE, apart_decode=1.0)  # as workers that do everything decode
+    apart = served(load(output=1e6, apart=1), GENERATION, alike, COMMON)[0]
     assert short - apart == pytest.approx(100 * (long - apart)) and short > long > apart
 
 
@@ -87,6 +87,55 @@ def test_without_room_in_the_cache_requests_wait_for_answers() -> None:
     tpot, soon = served(load(), GENERATION, ENGINE, COMMON)
     _, late = served(load(held=4), GENERATION, ENGINE, COMMON)
     assert late - soon > 0.9 * 100 * tpot * 0.5
+
+
+@pytest.mark.parametrize("apart", [0, 1])
+def test_a_release_scales_what_it_says_and_not_the_wait_for_room(apart: int) -> None:
+    """Without waiting for room all of the time to the first token is scaled; the wait itself is one for answers."""
+    slow = msgspec.structs.replace(ENGINE, first=3.0, between=2.0)
+    for held in (8, 4):
+        tpot, ttft = served(load(held=held, apart=apart), GENERATION, ENGINE, COMMON)
+        scaled = served(load(held=held, apart=apart), GENERATION, slow, COMMON)
+        assert scaled[0] == pytest.approx(2 * tpot)
+        assert scaled[1] == pytest.approx(3 * ttft) if held == 8 else ttft < scaled[1] < 3 * ttft
+
+
+def held(looks: float, holds: float, fills: float, coming: float) -> float:
+    """Mean steps that a prompt is held when prompts come at random: first until new requests are looked at, or until
+    `fills` are there or `holds` steps have gone since the first."""
+    random, now, waits = np.random.default_rng(1), 0.0, list[float]()
+    while len(waits) < 40_000:
+        now += random.exponential(1 / coming)
+        if holds:
+            there = [now]
+            while len(there) < fills and (later := there[-1] + random.exponential(1 / coming)) < there[0] + holds:
+                there.append(later)
+            now = there[-1] if len(there) >= fills else there[0] + holds
+            waits += [now - one for one in there]
+        else:
+            waits.append(looks - now % looks)
+    return float(np.mean(waits))
+
+
+@pytest.mark.parametrize(("looks", "holds", "fills", "output"), [
+    (30, 0, 1, 100), (1, 20, 14.4, 2000), (1, 20, 14.4, 50), (1, 60, 8, 25), (1, 60, 8, 1000)])
+def test_prompts_are_held_as_a_simulation_holds_them(looks: float, holds: float, fills: float, output: float) -> None:
+    """Steps between looks, at most so many steps for so many prompts: published launches have 10-30, 20-60, 4-15."""
+    free = Terms(latency=1e-12)  # so that only steps are waited for
+    facts = {"output": output, "alone": free, "together": free}
+    step, engine = 1e-3, msgspec.structs.replace(ENGINE, step=1e3, sequence=0.0, first=1.0)
+    plain, late = (served(replace(load(), decode=free, **facts, **more), GENERATION, engine, COMMON)[1]
+                   for more in ({}, {"looks": looks, "holds": holds, "fills": fills}))
+    expected = held(looks, holds, fills, 8 / output) - 0.5 * (looks > 1)  # half a step is waited for in any case
+    assert (late - plain) / step == pytest.approx(expected, rel=0.12)
+
+
+def test_prompts_that_were_held_share_a_pass() -> None:
+    """With eight requests and answers of 100 tokens 0.08 come in a step, so 20 steps bring 1.6 more prompts."""
+    plain, late = (served(load(looks=looks), GENERATION, ENGINE, COMMON)[1] for looks in (1, 21))
+    prompt = pass_seconds(load().alone, GENERATION, ENGINE, COMMON, prefill=True, narrow=0.0)
+    step = served(load(output=1e9), GENERATION, ENGINE, COMMON)[0]
+    assert late - plain == pytest.approx(10 * step + 1.6 * prompt, rel=0.01)
 
 
 def test_what_lets_requests_in_slowly_leaves_fewer_to_be_decoded() -> None:

@@ -9,6 +9,7 @@ from tests.support.plan_models import dense, device, sparse, target
 
 from dayzero.schema import Layout, Limits
 from dayzero.stages.plan import explanation, overview, plan, to_contract
+from dayzero.units import format_interval
 
 DENSE = dense()
 
@@ -107,6 +108,21 @@ def test_training_is_explained_too():
     page = shown(explanation(first, (second.layout,)))
     assert "Time of a step" in page and f"Against {first.training[0].layout.text}" in page
     assert first.summary[1].startswith(f"Next is {second.layout.text}: ")
+
+
+def test_times_of_a_step_have_their_interval():
+    found = plan(DENSE, target(8, kind="train", global_batch=64))
+    step, page = found.training[0].step_s, shown(overview(found))
+    interval = format_interval(step.value, step.low, step.high, "s")
+    assert f"a step takes {interval}, of it " in found.summary[0]
+    assert step.low < step.value < step.high and interval[interval.index("("):] in page
+
+
+def test_gaps_are_between_passes_where_tokens_are_proposed():
+    load = {"arrival_rate": 0.1, "output_tokens": 50}
+    plain, proposed = (plan(DENSE, target(2, **load, **more)).summary[0] for more in (
+        {}, {"draft_tokens": 2, "acceptance_length": 2.5}))
+    assert "between tokens p50" in plain and "between passes, which give 2.5 tokens each, p50" in proposed
 
 
 def test_the_contract():

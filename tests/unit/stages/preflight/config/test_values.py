@@ -70,6 +70,12 @@ def test_activations(tmp_path: Path, word: str, known: bool) -> None:
     assert told(tmp_path, LLAMA | {"hidden_act": word}) == (set() if known else {("warning", "hidden_act")})
 
 
+@pytest.mark.parametrize(("word", "known"), [("bfloat16", True), ("torch.float16", True), ("auto", True),
+                                             ("float8_e4m3fn", True), ("float7", False)])
+def test_dtypes(tmp_path: Path, word: str, known: bool) -> None:
+    assert told(tmp_path, LLAMA | {"torch_dtype": word}) == (set() if known else {("warning", "torch_dtype")})
+
+
 def test_kinds_of_layers(tmp_path: Path) -> None:
     kinds = ["full_attention", "linear_attention", "conv", "sliding_attention"] * 8  # LFM2 has conv
     assert told(tmp_path, LLAMA | {"layer_types": kinds}) == set()

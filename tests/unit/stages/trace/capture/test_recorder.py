@@ -149,6 +149,38 @@ def test_an_operator_without_a_shape_rule_is_missing_and_the_trace_goes_on(libra
     assert [call.kind for call in captured.calls if call.op == "dayzero_test.halve"] == ["other"]
 
 
+def test_a_rule_for_shapes_that_knows_one_dtype_only_does_not_end_the_trace() -> None:
+    """torch 2.13: `_grouped_mm` on the meta device takes bf16 only, on processors f32 as well."""
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            ends = torch.empty(2, dtype=torch.int32, device="meta")
+            experts = torch.empty(2, x.shape[1], 32, dtype=x.dtype, device="meta")
+            return torch._grouped_mm(x, experts, offs=ends)
+
+    for dtype in (torch.bfloat16, torch.float32):
+        recorder, captured, out = recorded(Model(), torch.empty(6, 16, dtype=dtype, device="meta"))
+        assert out.shape == (6, 32) and out.dtype == dtype and recorder.missing() == ()
+        assert [call.flops for call in captured.calls if call.kind == "experts"] == [2 * 6 * 16 * 32]
+
+
+def test_a_wrong_shape_is_told_in_the_words_of_the_first_refusal() -> None:
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x @ x
+
+    with pytest.raises(RuntimeError, match=r"\[2, 3\] X \[2, 3\]"):
+        recorded(Model(), torch.empty(2, 3, device="meta"))
+
+
+def test_operands_of_two_dtypes_that_an_operator_refuses_end_the_trace() -> None:
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.dot(x[0], x[0].double())
+
+    with pytest.raises(RuntimeError, match="same dtype"):
+        recorded(Model(), torch.empty(3, 3, device="meta"))
+
+
 def test_an_operator_that_cannot_be_run_either_ends_the_trace_and_is_named(library) -> None:
     library.define("nothing(Tensor x) -> Tensor")
 

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 from tests.support.graphs import call, layered_graph
 
-from dayzero.backends import backends
+from dayzero.backends import TorchBackend, backends
 from dayzero.errors import UsageError
 from dayzero.registry import Registry
 from dayzero.schema import OpGraph
@@ -83,10 +83,10 @@ def test_unknown_backends_are_refused() -> None:
         operator_support(graph(PRODUCT), ["hpu"])
 
 
-class Listing:
+class Listing(TorchBackend):
     """A plug-in's backend that lists what it implements."""
 
-    name, device_count = "fpga9", 0
+    name = device_type = "fpga9"
 
     def available(self) -> str:
         return "no card"

@@ -1,0 +1,294 @@
+"""One member: `python -m dayzero.runtime.recovery.member SOCKET FOLDER`, started by the controller.
+
+Its main thread takes orders and serves; another one beats, so that a stopped process is told from one that computes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import sys
+import threading
+import traceback
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from dayzero.backends.process import die_with_parent
+from dayzero.errors import LayoutError, NotPossible, ReleaseError, UsageError
+from dayzero.text import one_line
+
+from .channel import Channel, GoneError
+from .messages import (
+    Beat,
+    Failed,
+    Finished,
+    Here,
+    Join,
+    Leave,
+    Loaded,
+    Logits,
+    Order,
+    Refused,
+    Serve,
+    Share,
+    Stop,
+    Token,
+)
+
+INTERVAL = 0.25
+"""Seconds between beats."""
+_LENGTH = 300
+
+
+class NotFiniteError(Exception):
+    """A layer put out a value that is no number."""
+
+    def __init__(self, layer: int) -> None:
+        self.layer = layer
+        super().__init__(f"layer {layer} puts out values that are not finite")
+
+
+class LeftError(Exception):
+    """The controller has something else for this member than to serve on."""
+
+
+class Told(Protocol):
+    """Where the rank that speaks for its replica says what it has made."""
+
+    def token(self, request: int, token: int, finish: str) -> None:
+        """One more token, and why it is the last: empty when it is not."""
+
+    def logits(self, request: int, width: int, values: bytes) -> None:
+        """Of a request: [tokens, width] as f32."""
+
+    def refused(self, request: int, reason: str, hint: str) -> None:
+        """That a request cannot be served."""
+
+
+class Serving(Protocol):
+    """What a member is for: holds the weights of a place, and serves in an epoch."""
+
+    def load(self, order: Join) -> int:
+        """Hold what the place needs, reading only what is not held yet. Bytes read."""
+
+    def serve(self, orders: Orders, told: Told) -> None:
+        """Meet the others of the epoch and follow orders until something is raised: LeftError; NotFiniteError;
+        NotPossible, UsageError, ReleaseError for what nobody can serve; any other exception when a peer is gone."""
+
+    def leave(self) -> None:
+        """Leave the process groups without waiting for anybody, so that peers that wait for this rank see it go."""
+
+    def close(self) -> None:
+        """Before the process ends."""
+
+
+class Pace:
+    """How far a member is with its passes."""
+
+    def __init__(self) -> None:
+        self.passes, self.inside, self.layers = 0, False, 0
+
+    def begin(self) -> None:
+        """Count from nothing."""
+        self.passes, self.inside, self.layers = 0, False, 0
+
+    def enter(self) -> None:
+        """A pass through its layers begins."""
+        self.inside = True
+
+    def step(self) -> None:
+        """A layer has run."""
+        self.layers += 1
+
+    def leave(self) -> None:
+        """The pass has ended."""
+        self.inside, self.passes = False, self.passes + 1
+
+
+class Heart:
+    """The thread that says how far the member is."""
+
+    def __init__(self, channel: Channel[Order], pace: Pace) -> None:
+        self._channel, self._pace, self._stop = channel, pace, threading.Event()
+        self.epoch, self.phase = 0, "waiting"
+        self._thread = threading.Thread(target=self._run, name="heart", daemon=True)
+        self._thread.start()
+
+    def begin(self, epoch: int, phase: str) -> None:
+        """Count from nothing."""
+        self._pace.begin()
+        self.epoch, self.phase = epoch, phase
+
+    def _run(self) -> None:
+        with contextlib.suppress(GoneError):
+            while not self._stop.wait(INTERVAL):
+                pace = self._pace
+                phase = self.phase  # as it is now: the other thread may go on meanwhile
+                moved = _read_mib() if phase == "loading" else pace.layers
+                self._channel.send(Beat(self.epoch, pace.passes, pace.inside, phase, moved))
+
+    def stop(self) -> None:
+        """No more beats."""
+        self._stop.set()
+        self._thread.join()
+
+
+def _read_mib() -> int:
+    """MiB that this process has read so far, from files or the system's page cache; 0 where the system does not
+    tell."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        return int(Path("/proc/self/io").read_text().split()[1]) >> 20
+    return 0
+
+
+class Inbox:
+    """Orders, in the order in which they come. Every method raises GoneError when the controller is gone."""
+
+    def __init__(self, channel: Channel[Order]) -> None:
+        self._channel, self._come = channel, deque[Order]()
+
+    def first(self) -> Order:
+        """Waits for one, which stays the first."""
+        if not self._come:
+            self._come.append(self._channel.receive())
+        return self._come[0]
+
+    def take(self, count: int = 1) -> list[Order]:
+        """The first ones, which have come."""
+        return [self._come.popleft() for _ in range(count)]
+
+    def look(self) -> Sequence[Order]:
+        """All that have come by now."""
+        self._come.extend(self._channel.pending())
+        return self._come
+
+
+class Orders:
+    """What there is to serve in one epoch."""
+
+    def __init__(self, epoch: int, inbox: Inbox, channel: Channel[Order], heart: Heart) -> None:
+        self._epoch, self._inbox, self._channel, self._heart = epoch, inbox, channel, heart
+        self._followed = 0
+
+    def come(self) -> int:
+        """Orders that have come and were not taken. Raises LeftError when one of them is something else."""
+        orders = self._inbox.look()
+        if not all(isinstance(order, Serve) and order.epoch == self._epoch for order in orders):
+            raise LeftError
+        return len(orders)
+
+    def take(self, count: int) -> list[Serve]:
+        """The first ones, which have come."""
+        self._followed += count
+        return [order for order in self._inbox.take(count) if isinstance(order, Serve)]
+
+    def rest(self, share: Share) -> None:
+        """Say that all is served, and wait until there is more."""
+        self._channel.send(Finished(self._epoch, self._followed, share))
+        self._heart.phase = "waiting"
+        self._inbox.first()
+        self._heart.phase = "serving"
+
+
+def attend(channel: Channel[Order], serving: Serving, pace: Pace) -> None:
+    """Follow orders until one says stop, or the controller is gone."""
+    heart, inbox = Heart(channel, pace), Inbox(channel)
+    held = 0
+    try:
+        channel.send(Here())
+        while not isinstance(order := inbox.first(), Stop):
+            if isinstance(order, Serve) and order.epoch == held:
+                _served(Orders(held, inbox, channel, heart), held, channel, serving, heart)
+                held = 0
+                continue
+            inbox.take()
+            if isinstance(order, Join):
+                held = _loaded(order, channel, serving, heart)
+            elif isinstance(order, Leave) and order.epoch == held:
+                held = _failed(LeftError(), held, channel, serving, heart)
+    except GoneError:
+        return
+    finally:
+        heart.stop()
+        serving.close()
+
+
+def _loaded(order: Join, channel: Channel[Order], serving: Serving, heart: Heart) -> int:
+    """The epoch whose place the member holds; 0: it could not."""
+    heart.begin(order.epoch, "loading")
+    try:
+        read = serving.load(order)
+    except Exception as error:  # of whatever class a library says that something is wrong with
+        return _failed(error, order.epoch, channel, serving, heart)
+    heart.phase = "waiting"
+    channel.send(Loaded(order.epoch, read))
+    return order.epoch
+
+
+def _served(orders: Orders, epoch: int, channel: Channel[Order], serving: Serving, heart: Heart) -> None:
+    """Until there is something else to do, or the epoch has failed."""
+    heart.begin(epoch, "serving")
+    try:
+        serving.serve(orders, _Mouth(epoch, channel))
+    except GoneError:
+        raise
+    except Exception as error:  # as above
+        _failed(error, epoch, channel, serving, heart)
+
+
+class _Mouth:
+    """`Told`, to the controller."""
+
+    def __init__(self, epoch: int, channel: Channel[Order]) -> None:
+        self._epoch, self._channel = epoch, channel
+
+    def token(self, request: int, token: int, finish: str) -> None:
+        self._channel.send(Token(self._epoch, request, token, finish))
+
+    def logits(self, request: int, width: int, values: bytes) -> None:
+        self._channel.send(Logits(self._epoch, request, width, values))
+
+    def refused(self, request: int, reason: str, hint: str) -> None:
+        self._channel.send(Refused(self._epoch, request, one_line(reason, _LENGTH), hint))
+
+
+def _failed(error: Exception, epoch: int, channel: Channel[Order], serving: Serving, heart: Heart) -> int:
+    """Leave the groups, then say why. 0: no epoch."""
+    if not isinstance(error, LeftError):
+        traceback.print_exception(error)  # into the member's log
+    heart.phase = "leaving"
+    serving.leave()
+    heart.phase = "waiting"
+    channel.send(_why(error, epoch))
+    return 0
+
+
+def _why(error: Exception, epoch: int) -> Failed:
+    if isinstance(error, LeftError):
+        return Failed(epoch, "")
+    if isinstance(error, NotFiniteError):
+        return Failed(epoch, str(error), error.layer)
+    if isinstance(error, NotPossible):
+        return Failed(epoch, error.reason, error=type(error).__name__, hint=error.hint)
+    if isinstance(error, UsageError | ReleaseError | LayoutError):
+        return Failed(epoch, error.message, error=type(error).__name__, hint=error.hint)
+    return Failed(epoch, one_line(f"{type(error).__name__}: {error}", _LENGTH))
+
+
+def main(end: int, folder: Path, spare: bool) -> None:
+    """The whole life of a member."""
+    channel: Channel[Order] = Channel(socket.socket(fileno=end), Order)
+    from .serving import Runtime
+
+    pace = Pace()
+    attend(channel, Runtime(folder, pace, spare=spare), pace)
+    sys.stdout.flush()
+    os._exit(0)  # libraries that lost a peer may abort while they are taken down
+
+
+if __name__ == "__main__":
+    die_with_parent(int(sys.argv[3]))
+    main(int(sys.argv[1]), Path(sys.argv[2]), sys.argv[4:] == ["spare"])
