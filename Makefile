@@ -6,14 +6,18 @@ MODEL := demo/SmolLM2-135M
 export HF_HUB_OFFLINE = 1
 export TRANSFORMERS_OFFLINE = 1
 
-.PHONY: demo demo-model test lint bench fuzz docs clean
+.PHONY: demo demo-model test test-slow lint bench fuzz docs clean
 
 demo: $(VENV)/.demo $(MODEL)/config.json
 	$(BIN)/dayzero adapt $(MODEL) --target examples/targets/local.toml
 	$(BIN)/dayzero adapt examples/cards/kimi-k3.toml --target examples/targets/h200-2x8.toml
 
 test: $(VENV)/.dev $(MODEL)/config.json
-	$(BIN)/pytest -n 2 --dist loadfile
+	$(BIN)/pytest -n 2 --dist loadfile -m "not slow"
+
+# Several processes for each test: layouts, ranks that die, tiers, compiled and recorded runs.
+test-slow: $(VENV)/.dev $(MODEL)/config.json
+	$(BIN)/pytest -n 2 --dist loadfile -m slow
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import os
 import shutil
@@ -43,18 +44,26 @@ def library() -> Path:
 
 
 def built() -> Path:
-    """The extension, built now if it is not there (about ten seconds). Raises NotPossible with the compiler's words."""
+    """The extension, built now if it is not there (a minute or less), by one process while others wait for it. Raises
+    NotPossible with the compiler's words."""
     target = library()
     if target.exists():
         return target
     if reason := lacking():
         raise NotPossible(f"the simulated accelerator cannot be built: {reason}", _HINT)
-    target.parent.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent.parent, prefix=".build-", ignore_cleanup_errors=True) as folder:
-        _compile(Path(folder))
-        target.parent.mkdir(exist_ok=True)
-        os.replace(Path(folder, target.name), target)  # whole or not at all; of two builders one is thrown away
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with (target.parent / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not target.exists():
+            _build(target)
     return target
+
+
+def _build(target: Path) -> None:
+    """Whole or not at all."""
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".build-", ignore_cleanup_errors=True) as folder:
+        _compile(Path(folder))
+        os.replace(Path(folder, target.name), target)
 
 
 def _compile(folder: Path) -> None:

@@ -3,7 +3,8 @@
     stacked   The module's parameters become the slots, its number of experts the number of slots, and the numbers of
               the chosen experts those of their slots. Where more are chosen than there are slots, each choice of a
               token becomes a token of its own with one choice, groups of experts are read and run one after the other,
-              and the results are added over the choices in their order, whatever the groups were.
+              and the results are added over the choices in their order, whatever the groups were. Ranks that share the
+              width of experts add up rows that are in the order of slots: there all have the same expert in a slot.
     list      Each expert is filled before its forward and emptied after it.
 
 Needs torch.
@@ -34,11 +35,10 @@ Plain = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 class StackedExperts:
     """See above. Numbers of experts are those of this rank; a choice of weight 0 is not read for."""
 
-    def __init__(self, number: int, found: Experts, slots: Slots, store: Stacked, foresee: Foresee, placing: Placing,
-                 most: int) -> None:
-        """`most`: experts that are run at once, of all ranks that share their width."""
+    def __init__(self, number: int, found: Experts, slots: Slots, store: Stacked, foresee: Foresee, placing: Placing
+                 ) -> None:
         self._number, self._found, self._slots, self._store = number, found, slots, store
-        self._foresee, self._placing, self._most = foresee, placing, most
+        self._foresee, self._placing = foresee, placing
         self._scales: bool | None = None
         self._plain: Callable[..., Any] = found.module.forward
 
@@ -76,7 +76,7 @@ class StackedExperts:
     def _run(self, plain: Plain, hidden: torch.Tensor, index: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         used = (weights != 0) & (index >= 0) & (index < len(self._found.units))
         hit = sorted(set(index[used].tolist()))
-        if len(hit) > self._most:
+        if len(hit) > self._slots.count:
             return self._in_groups(plain, hidden, index, weights, used, hit)
         units = [self._found.units[each] for each in hit]
         self._slots.need(units)
@@ -124,10 +124,9 @@ class StackedExperts:
         return plain(hidden, index, ones) * weights if self._scales else plain(hidden, index, weights)
 
     def _groups(self, hit: list[int]) -> list[list[int]]:
-        """What is there first; half of the slots at a time, so that the next can be read while one is run. All ranks
-        that share the width of experts make the same groups."""
-        size = max(1, self._most // 2)
-        there = [] if self._placing.together else [each for each in hit if self._slots.there(self._found.units[each])]
+        """What is there first; half of the slots at a time, so that the next can be read while one is run."""
+        size = max(1, self._slots.count // 2)
+        there = [each for each in hit if self._slots.there(self._found.units[each])]
         order = there + [each for each in hit if each not in set(there)]
         return [order[at:at + size] for at in range(0, len(order), size)]
 

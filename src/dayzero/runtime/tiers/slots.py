@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
+from typing import Any
 
 import numpy as np
 import torch
@@ -181,8 +182,11 @@ def flat_bytes(unit: Unit) -> int:
 class Slots:
     """See above."""
 
-    def __init__(self, count: int, store: Stacked | Flat, policy: Policy, reading: Reading) -> None:
-        self.count, self._store, self._policy, self._reading = count, store, policy, reading
+    def __init__(self, count: int, store: Stacked | Flat, policy: Policy, reading: Reading, *, alike: bool = False
+                 ) -> None:
+        """`alike`: which unit is in which slot follows from what was asked for alone, never from how fast reads were,
+        so that all ranks that ask for the same have the same; a slot may have to wait for a read in vain then."""
+        self.count, self._store, self._policy, self._reading, self._alike = count, store, policy, reading, alike
         self._keys: list[Key | None] = [None] * count
         self._where: dict[Key, int] = {}
         self._scores = np.full(count, -np.inf)
@@ -194,7 +198,8 @@ class Slots:
     def need(self, units: Sequence[Unit]) -> None:
         """Lock what is there and begin to read the rest. At most as many as there are slots are locked at a time."""
         counts, reading = self._reading.counts, self._reading
-        self._withdraw({unit.key for unit in units})
+        if not self._alike:
+            self._withdraw({unit.key for unit in units})
         for unit in units:
             counts.needed_bytes += reading.size(unit)
             if self._count(unit):
@@ -284,20 +289,27 @@ class Slots:
 
     def _free(self) -> int | None:
         """A slot that nobody uses, emptied; None when all others are locked or are being read into."""
-        blocked = self._locked.copy()
+        blocked = self._locked if self._alike else self._locked | self._reads()
+        if blocked.all():
+            return None
+        slot = int(np.where(blocked, np.inf, self._scores).argmin())
+        if (old := self._keys[slot]) is not None:
+            self._reading.wait(work for work in self._works.get(old, ()) if not work.cancel())
+            self._drop(old)
+        return slot
+
+    def _reads(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Which slots are being read into. One for which that failed is empty: it was read ahead in vain, and who needs
+        it reads again and is told."""
+        blocked = np.zeros(self.count, dtype=bool)
         for key, works in list(self._works.items()):
             if not all(work.done() for work in works):
                 blocked[self._where[key]] = True
             elif not any(work.exception() for work in works):
                 del self._works[key]
-            elif not blocked[self._where[key]]:
-                self._drop(key)  # read ahead in vain; who needs it reads again and is told
-        if blocked.all():
-            return None
-        slot = int(np.where(blocked, np.inf, self._scores).argmin())
-        if (old := self._keys[slot]) is not None:
-            self._drop(old)
-        return slot
+            elif not self._locked[self._where[key]]:
+                self._drop(key)
+        return blocked
 
     def _await_any(self) -> None:
         """Wait for a read ahead, whose slot can then be taken. Raises RuntimeError when all slots are locked."""

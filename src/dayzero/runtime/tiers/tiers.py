@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import torch
@@ -211,19 +212,21 @@ class Tiers:
 
     def _experts(self) -> None:
         stores: dict[tuple[object, ...], Stacked | Flat] = {}
+        self._split = replace(self._split, slots={shapes: self._placing.least(count)
+                                                  for shapes, count in self._split.slots.items()})
+        together = self._placing.together
         for shapes, units in kinds(self._found.experts).items():
             count = self._split.slots[shapes]
             stores[shapes] = Stacked(units[0], count, self._device) if shapes[0] else Flat(
                 flat_bytes(units[0]), count, self._device)
-            self._slots[shapes] = Slots(count, stores[shapes], POLICIES[self._policy](), self._reading)
+            self._slots[shapes] = Slots(count, stores[shapes], POLICIES[self._policy](), self._reading, alike=together)
         of = [_kind(each) for each in self._found.experts]
-        self._foresight = Foresight(self._found.experts, [self._slots[kind] for kind in of], self._way)
-        most = {kind: self._placing.least(self._slots[kind].count) for kind in dict.fromkeys(of)}
+        way = "none" if together and self._way == "tried" else self._way  # each rank has seconds of its own
+        self._foresight = Foresight(self._found.experts, [self._slots[kind] for kind in of], way)
         for number, (found, kind) in enumerate(zip(self._found.experts, of, strict=True)):
             store = stores[kind]
             if isinstance(store, Stacked):
-                StackedExperts(number, found, self._slots[kind], store, self._foresight, self._placing,
-                               most[kind]).install()
+                StackedExperts(number, found, self._slots[kind], store, self._foresight, self._placing).install()
             else:
                 ListedExperts(number, found, self._slots[kind], self._foresight, self._placing).install()
 

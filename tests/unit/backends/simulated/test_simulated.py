@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -233,6 +235,21 @@ def test_what_does_not_compile_says_why_and_leaves_nothing(monkeypatch: pytest.M
     with pytest.raises(NotPossible, match="no_such_thing"):
         build.built()
     assert not list((tmp_path / "cache").rglob("*.so")) and not list((tmp_path / "cache").rglob(".build-*"))
+
+
+def test_of_several_that_want_it_one_builds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    made: list[Path] = []
+
+    def compiled(folder: Path) -> None:
+        made.append(folder)
+        time.sleep(0.1)
+        (folder / build.library().name).touch()
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(build, "_compile", compiled)
+    with ThreadPoolExecutor(4) as pool:
+        assert set(pool.map(lambda _: build.built(), range(4))) == {build.library()}
+    assert len(made) == 1 and build.library().exists()
 
 
 def test_the_cache_follows_source_and_torch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -85,9 +87,12 @@ def test_reads_ahead_that_have_not_begun_are_withdrawn() -> None:
     assert reading.counts.read_bytes == 100 * len(numbers.reads)
 
 
+SCHEDULES = st.lists(st.tuples(st.sets(st.integers(0, COUNT - 1), min_size=1, max_size=2),
+                               st.sets(st.integers(0, COUNT - 1), max_size=3)), max_size=12)
+
+
 @settings(max_examples=60, deadline=None)
-@given(st.integers(2, COUNT), st.lists(st.tuples(st.sets(st.integers(0, COUNT - 1), min_size=1, max_size=2),
-                                                st.sets(st.integers(0, COUNT - 1), max_size=3)), max_size=12))
+@given(st.integers(2, COUNT), SCHEDULES)
 def test_any_schedule(count: int, schedule: list[tuple[set[int], set[int]]]) -> None:
     reading = Reading(Numbers(), threads=2)
     made = Slots(count, Flat(64, count, torch.device("cpu")), Fading(4), reading)
@@ -102,3 +107,34 @@ def test_any_schedule(count: int, schedule: list[tuple[set[int], set[int]]]) -> 
     assert counts.hits + counts.late + counts.misses == sum(len(needed) for needed, _ in schedule)
     assert counts.useful <= counts.ahead and counts.fresh_bytes <= counts.read_bytes
     reading.close()
+
+
+class Late(Numbers):
+    """Each read takes another time."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self._random = random.Random(seed)
+
+    def fill(self, name: str, ranges: Any, out: torch.Tensor) -> None:
+        time.sleep(self._random.choice((0, 0.0002, 0.001)))
+        super().fill(name, ranges, out)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(2, COUNT), SCHEDULES, st.integers(0, 99))
+def test_ranks_whose_reads_take_different_times_have_the_same_in_each_slot(
+        count: int, schedule: list[tuple[set[int], set[int]]], seed: int) -> None:
+    readings = [Reading(each, threads=2) for each in (Numbers(), Late(seed))]
+    ranks = [Slots(count, Flat(64, count, torch.device("cpu")), Fading(4), each, alike=True) for each in readings]
+    for needed, ahead in schedule:
+        units, places = [UNITS[each] for each in sorted(needed)], []
+        for made in ranks:
+            made.need(units)
+            made.ahead((UNITS[each] for each in sorted(ahead)), guessed=len(ahead) > 1)
+            places.append(made.finish(units))
+            assert [made.views(unit)[0][1].tolist() for unit in units] == [[[each] * 3] for each in sorted(needed)]
+            made.release()
+        assert places[0] == places[1]
+    for each in readings:
+        each.close()
