@@ -88,6 +88,7 @@ def test_a_shard_is_cut_short(release: Path, target: Path, tmp_path: Path) -> No
     no_half_files(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [0, 1, 2**20, 2**40, 2**63, 2**64 - 1])
 def test_header_length_is_wrong(length: int, release: Path, target: Path, tmp_path: Path) -> None:
     with open(shard(release), "r+b") as file:
@@ -147,6 +148,7 @@ def test_wrong_arguments(arguments: tuple[str, ...], tmp_path: Path) -> None:
     refused(dayzero(*arguments, cwd=tmp_path))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("unshare") is None, reason="needs unshare to mount a small file system")
 def test_disk_full(release: Path, target: Path, tmp_path: Path) -> None:
     small = tmp_path / "small"

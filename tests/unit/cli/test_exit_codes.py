@@ -48,6 +48,7 @@ def ends(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     ("emit", {"emit": 1, "report": 0, "adapt": 1}),
     ("report", {"report": 1, "adapt": 1}),
 ])
+@pytest.mark.slow
 def test_a_stage_that_fails(ends: Any, stage: str, verbs: dict[str, int]) -> None:
     """A verb whose result it prevents ends with its error and exit code 1; the others do not care."""
     for verb, expected in verbs.items():

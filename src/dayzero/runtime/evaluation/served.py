@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 
@@ -17,6 +18,8 @@ from .scorer import Asked, Scored
 
 AT_ONCE = 8
 """Requests that are under way at the same time: servers compute them together."""
+_WAITING = 2 * AT_ONCE
+"""Requests whose answers have not been looked at, at most: after a refusal no more are begun."""
 
 
 class ServedScorer:
@@ -30,11 +33,14 @@ class ServedScorer:
     def score(self, asked: Sequence[Asked]) -> list[Scored]:
         """One for each, in order. Raises EndpointError, NotPossible."""
         rows, found = rows_of(asked, self._encode), list[Scored]()
-        pool = ThreadPoolExecutor(AT_ONCE)
+        pool, going = ThreadPoolExecutor(AT_ONCE), deque[Future[Scored]]()
         try:
-            for each in pool.map(self._one, rows):
-                found.append(each)
-                self.progress.update(f"{self.name}: texts", len(found), len(rows))
+            for row in (*rows, *[None] * _WAITING):
+                if row is not None:
+                    going.append(pool.submit(self._one, row))
+                if going and (row is None or len(going) == _WAITING):
+                    found.append(going.popleft().result())
+                    self.progress.update(f"{self.name}: texts", len(found), len(rows))
         finally:
             pool.shutdown(cancel_futures=True)
         return found

@@ -175,6 +175,7 @@ print(json.dumps([[str(each.dtype), each.device.type, each.tolist()] for each in
     assert told == [[f"torch.{dtype}", "simulated", [1, 0, 0, 2, 0, 1]] for dtype in ("int32", "int64", "float32")]
 
 
+@pytest.mark.slow
 def test_a_model_that_needs_more_than_there_is_raises() -> None:
     told = run_python(START + """
 from transformers import AutoConfig, AutoModelForCausalLM

@@ -63,6 +63,7 @@ def test_every_check_is_described() -> None:
     assert all(CHECKS.values())
 
 
+@pytest.mark.slow
 def test_backends_of_the_host_that_break_the_protocol() -> None:
     told = run_python(CHECK + """
 class Early(ThreadStream):
@@ -105,6 +106,7 @@ print(json.dumps([failing(Impatient(), "streams"), failing(Forgetful(), "optimiz
     assert layouts == {"layouts": "2 ranks have 1 devices"}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(bool(build.lacking()), reason=build.lacking() or "it can be built")
 def test_devices_that_compute_wrongly_or_keep_memory() -> None:
     told = run_python(SIMULATED + """

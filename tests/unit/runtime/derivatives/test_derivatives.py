@@ -44,6 +44,7 @@ def test_a_right_model(descent: Descent) -> None:
     assert all(torch.equal(value, before[name]) for name, value in descent.values().items())
 
 
+@pytest.mark.slow
 def test_a_gradient_that_is_twice_what_it_should_be(descent: Descent) -> None:
     """As when a bucket is added up twice."""
     descent.parameters["model.layers.1.mlp.down_proj.weight"].register_hook(lambda gradient: 2 * gradient)
@@ -51,6 +52,7 @@ def test_a_gradient_that_is_twice_what_it_should_be(descent: Descent) -> None:
     assert worst.startswith("gradients against finite differences")
 
 
+@pytest.mark.slow
 def test_a_gradient_of_the_batch_before(descent: Descent) -> None:
     """As when a bucket is stale."""
     name = "model.layers.0.self_attn.o_proj.weight"

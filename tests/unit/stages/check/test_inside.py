@@ -66,11 +66,13 @@ def test_what_an_engine_computes_passes_against_the_release(release: Path, tmp_p
     assert any("logprob" in check.name for check in found.checks)
 
 
+@pytest.mark.slow
 def test_other_tokens_than_those_that_were_given_are_told(release: Path, tmp_path: Path) -> None:
     with pytest.raises(StageError, match="called with other tokens"):
         record_inside(read(str(release)), TOKENS, tmp_path / "d", Asked(), Engine(name="toy", options={"ahead": 1}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("engine", "kind", "said"), [
     (Engine(name="tory"), UsageError, "no engine 'tory'"),
     (Engine(name="toy", options={"what": 1}), UsageError, "has no option what"),

@@ -51,6 +51,7 @@ def test_own_code_is_traced_with_trust_only(tmp_path) -> None:
     assert graph.isolation and "modeling_guest" not in " ".join(sys.modules)
 
 
+@pytest.mark.slow
 def test_ledgers_of_own_code(tmp_path) -> None:
     consumed, covered = ledgers(release(guest(tmp_path / "guest"), tmp_path), trust=LIMITS)
     assert covered is not None and covered.tensors == covered.placed == len(tensors())
@@ -61,6 +62,7 @@ def test_ledgers_of_own_code(tmp_path) -> None:
     assert consumption(release(tmp_path / "guest", tmp_path), trust=LIMITS).reads == consumed.reads
 
 
+@pytest.mark.slow
 def test_shapes_that_the_own_code_does_not_declare_are_found(tmp_path) -> None:
     stored = tensors(decay=HEADS + 2)
     lost = "model.layers.1.experts.3.up_proj.weight"
@@ -80,6 +82,7 @@ def test_shapes_that_the_own_code_does_not_declare_are_found(tmp_path) -> None:
     ("\n\nthis is no python", r"\(modeling_guest.py:3\)"),
     (f"x = {'-' * 100_000}1", r"too deep for the parser.*\(modeling_guest.py\)"),
 ])  # fmt: skip
+@pytest.mark.slow
 def test_code_that_cannot_be_imported_is_told_with_its_line(tmp_path, code, says) -> None:
     made = release(guest(tmp_path / "guest", modeling=f"{code}\n{MODELING}"), tmp_path)
     with pytest.raises(NotPossible, match=says):
@@ -108,6 +111,7 @@ def test_a_model_that_cannot_be_built_is_told_with_its_line(tmp_path) -> None:
     ("import os; os._exit(0)", "exit code 0"), ("import sys; sys.exit(5)", "exit code 5"),
     ("raise KeyboardInterrupt", "KeyboardInterrupt"), ("import time; time.sleep(600)", "not done after 8 s"),
 ])  # fmt: skip
+@pytest.mark.slow
 def test_code_that_misbehaves_ends_in_an_error(tmp_path, code, says) -> None:
     made = release(guest(tmp_path / "guest", modeling=f"{code}\n{MODELING}"), tmp_path)
     with pytest.raises(StageError, match=says) as caught:
@@ -130,6 +134,7 @@ def test_what_code_prints_disturbs_nothing(tmp_path) -> None:
     assert trace(made, trust=LIMITS).parameters == PARAMETERS
 
 
+@pytest.mark.slow
 def test_code_that_asks_positions_for_the_length_of_a_mask_is_given_one(tmp_path) -> None:
     asks = """
         cached = cache.get_seq_length()
@@ -148,6 +153,7 @@ def test_code_that_asks_positions_for_the_length_of_a_mask_is_given_one(tmp_path
     assert {phase.flops for phase in graph.phases.values()} == {phase.flops for phase in plain.phases.values()}
 
 
+@pytest.mark.slow
 def test_files_that_are_links_into_a_cache_are_read(tmp_path) -> None:
     made = release(guest(tmp_path / "guest"), tmp_path)
     file, blob = tmp_path / "guest" / "modeling_guest.py", tmp_path / "blob"
@@ -160,6 +166,7 @@ UNKNOWN = "from fla.ops.unknown import mystery_kernel"
 """A function of a kernel library that no stand-in is known for."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("condition", "phases"), [("True", set()), ("new == 1", {"prefill"})])
 def test_a_kernel_without_stand_in_is_missing_with_its_call_file_and_line(tmp_path, condition, phases) -> None:
     before = "        x = x + self.o_proj("
@@ -172,6 +179,7 @@ def test_a_kernel_without_stand_in_is_missing_with_its_call_file_and_line(tmp_pa
     assert graph.parameters == PARAMETERS and graph.modules and graph.layer_kinds
 
 
+@pytest.mark.slow
 def test_calls_of_stand_ins_are_counted_in_modules_that_were_left_out_too(tmp_path) -> None:
     before = "return self.down_proj("
     modeling = MODELING.replace(before, f"x = l2norm(x)\n        {before}", 1)

@@ -52,6 +52,7 @@ def test_absurd_numbers_of_layers(make, configs, part) -> None:
     assert "correct" in caught.value.hint
 
 
+@pytest.mark.slow
 def test_no_folder_is_left_behind(make, configs, tmp_path: Path) -> None:
     fails = {**configs["dense"], "num_key_value_heads": 4}
     (tmp_path / "release").write_bytes(to_json(make(configs["dense"])))

@@ -17,6 +17,8 @@ Values = np.ndarray[Any, np.dtype[np.float64]]
 PERCENTILES = (0.5, 0.9, 0.99)
 """That are reported."""
 _ROUNDS = 32
+_LOWER = (1.0, 0.95, 0.9, 0.85, 0.8, 0.7)
+"""Shares of a rate."""
 LEAST = 1e-12
 """In place of 0, where something is divided by it."""
 
@@ -156,7 +158,7 @@ def _settled(server: Server, rate: Values) -> tuple[Values, Values, _Queue]:
         step = server.step(sequences / np.maximum(running, LEAST)) * running
         queue = _queue(server, rate, step)
         own = server.step(1 + sequences)
-        behind = _left_behind(rate, queue) / max(server.answers, 1.0)
+        behind = _left_behind(server, rate, step) / max(server.answers, 1.0)
         most = own + server.delay / server.passes
         tpot = (tpot + np.minimum((own + server.delay * behind) / free, most)) / 2
     return tpot, step, queue
@@ -195,9 +197,15 @@ def _queue(server: Server, rate: Values, step: Values) -> _Queue:
     return _Queue(wait=np.maximum(one_by_one, gated), busy=busy, met=met, filled=filled, together=together)
 
 
-def _left_behind(rate: Values, queue: _Queue) -> Values:
+def _left_behind(server: Server, rate: Values, step: Values) -> Values:
     """Prefills that a sequence waits for beyond rate x its time: at its first token it leaves behind a queue like any
-    time has, but its last token comes in a pass, and passes are shorter when nothing is prefilled."""
+    time has, but its last token comes in a pass, and passes are shorter when nothing is prefilled. Not less than at a
+    lower rate: close to saturation, where hardly a pass prefills nothing, the difference is no longer that of means."""
+    found: Values = np.max([_left_at(share * rate, _queue(server, share * rate, step)) for share in _LOWER], axis=0)
+    return found
+
+
+def _left_at(rate: Values, queue: _Queue) -> Values:
     waiting: Values = rate * queue.wait * (1 - queue.filled / np.maximum(queue.busy, LEAST))
     more: Values = np.maximum(waiting + queue.busy - queue.filled / 2, 0.0)
     return more

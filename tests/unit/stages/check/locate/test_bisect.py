@@ -36,6 +36,7 @@ def test_a_cache_that_comes_back_as_it_went(small: Path, tier: str) -> None:
     assert not result.blamed and not result.not_run and not result.plain_is_wrong
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tier", ["host", "disk"])
 def test_a_cache_that_comes_back_wrong(small: Path, tier: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
                                        ) -> None:

@@ -61,6 +61,7 @@ def right(model: Any) -> None:
     pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
 def test_another_rotary_base_is_off_behind_the_first_token_and_found(dense: Path, tmp_path: Path, dtype: str) -> None:
     def fault(model: Any) -> None:

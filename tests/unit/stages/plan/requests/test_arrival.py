@@ -158,10 +158,11 @@ def test_a_single_request_is_the_plain_case(fixed: float, each: float, prompt: f
     assert got.gap_percentiles[:, 0] == pytest.approx(fixed + each, rel=1e-9)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=15)
 @given(fixed=st.floats(1e-3, 0.1), each=st.floats(0, 1e-3), prompt=st.floats(1e-3, 1.0), passes=st.floats(0.1, 8.0),
        answers=st.integers(20, 1000), room=st.floats(1, 1e4))
 @example(fixed=0.03125, each=0.0, prompt=1.0, passes=0.125, answers=20, room=35.0)
+@example(fixed=0.03125, each=0.0, prompt=1.0, passes=0.125, answers=20, room=100.0)
 def test_rises_with_the_rate(fixed: float, each: float, prompt: float, passes: float, answers: int, room: float
                              ) -> None:
     made = server(fixed, each, prompt, passes, answers, room)
@@ -169,7 +170,7 @@ def test_rises_with_the_rate(fixed: float, each: float, prompt: float, passes: f
     stable = [bool(point.stable[0]) for point in points]
     assert stable == sorted(stable, reverse=True)  # once it falls behind, it does at any higher rate
     steady = [point for point in points if point.stable[0]]
-    for name, dip in (("tpot_s", 0.03), ("ttft_s", 1e-6), ("sequences", 1e-6)):  # passes get shorter as room fills up
+    for name, dip in (("tpot_s", 0.001), ("ttft_s", 1e-6), ("sequences", 1e-6)):  # passes get shorter as room fills up
         values = [float(getattr(point, name)[0]) for point in steady]
         assert all(after >= before * (1 - dip) for before, after in pairwise(values)), name
     for point in steady:

@@ -77,6 +77,7 @@ def both(model: torch.nn.Module, steps: list[Step]) -> tuple[list[Captured], Run
         return [quick.run(step) for step in steps], quick, [full.run(step) for step in steps], full
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("implementation", ["grouped_mm", "eager"])
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_rows_are_those_of_a_full_run(name: str, implementation: str) -> None:

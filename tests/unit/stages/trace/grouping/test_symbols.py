@@ -175,6 +175,7 @@ def test_definitions_count_what_runs(name: str, batch: int) -> None:
                 assert positions.denominator == 1 and tokens <= positions < tokens + one.axes["kernel"], one
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gpt_oss", "deepseek_v32"])
 def test_bounds_are_seen_although_the_trace_is_shorter(name: str) -> None:
     longer = {"sliding_window": 200} if name != "deepseek_v32" else {"index_topk": 200}
