@@ -80,6 +80,7 @@ def test_modules_that_are_not_there_leave_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_after_a_full_disk_it_is_said_what_to_remove(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object, **__: object) -> None:
         raise StoreError("the disk is full", "")

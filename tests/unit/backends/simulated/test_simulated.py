@@ -144,6 +144,7 @@ print(json.dumps([name for name, work in works.items() if not same(work)]))
     assert told == []
 
 
+@pytest.mark.slow
 def test_gradients_streams_and_calls() -> None:
     told = run_python(START + """
 weight = torch.ones(3, 3, device=device, requires_grad=True)
@@ -165,6 +166,7 @@ print(json.dumps([torch.equal(weight.grad.cpu(), host.grad), inside, start.elaps
     assert told == [True, True, True, 5, 3]
 
 
+@pytest.mark.slow
 def test_whole_numbers_are_counted_as_accelerators_do() -> None:
     """As the library's experts ask for it on every device but the host."""
     told = run_python(START + """
@@ -200,6 +202,7 @@ print(json.dumps(found + [backend.memory(1).peak() > size]))
     assert told == ["refused", 0, True]
 
 
+@pytest.mark.slow
 def test_another_device_type_in_its_place_is_an_error() -> None:
     told = run_python("""
 import json, torch

@@ -79,6 +79,7 @@ def test_packed_experts_are_looked_at_with_what_is_whole(monkeypatch: pytest.Mon
     assert found.digest == derive(model, Layout(tp=2)).digest != derive(model, Layout(tp=4)).digest
 
 
+@pytest.mark.slow
 def test_code_of_a_release(tmp_path: Path) -> None:
     guest.write(tmp_path / "own")
     with constructing(values=True):

@@ -342,6 +342,7 @@ def test_a_reference_that_cannot_run_here(tmp_path: Path) -> None:
         check(msgspec.structs.replace(release, model=huge), record, folder=tmp_path)
 
 
+@pytest.mark.slow
 def test_a_reference_of_another_size_fails_without_being_run(tmp_path: Path) -> None:
     """As when a layer was dropped and the config says so."""
     ours = read(str(tiny.dense(tmp_path / "ours", num_hidden_layers=3)))

@@ -207,6 +207,7 @@ def test_replicas_add_up():
 RATE = st.sampled_from([1.0, 1e3, 1e21])
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None)
 @given(RATE, RATE, RATE, st.sampled_from([None, 1e-6, 1.0]), st.sampled_from([None, 5e-324, 2.0**50]),
        st.sampled_from([1, 2**50]), st.sampled_from([1, 2**50]))

@@ -95,6 +95,7 @@ def test_an_index_and_odd_names_of_files(names: list[str], weight_map: dict[str,
     {"layer_types": [f"w{number}" for number in range(300_000)]},
     {f"key{number}": number for number in range(200_000)},
 ])  # fmt: skip
+@pytest.mark.slow
 def test_a_large_config_takes_linear_time(changes: dict[str, Any]) -> None:
     started = CPU()
     model_spec("large", {**EXPERTS, **changes}, NO_TENSORS)

@@ -101,6 +101,7 @@ def test_another_repositorys_code_is_not_run_from_a_file_of_its_name(tmp_path) -
         trace(made)
 
 
+@pytest.mark.slow
 def test_a_model_that_cannot_be_built_is_told_with_its_line(tmp_path) -> None:
     modeling = MODELING.replace("super().__init__()", "super().__init__(); config.no_such_key", 1)
     with pytest.raises(NotPossible, match=r"no_such_key.*\(modeling_guest.py:\d+\)"):
@@ -128,6 +129,7 @@ def test_code_that_wants_the_network_or_other_folders_is_refused(tmp_path) -> No
     assert not outside.exists()
 
 
+@pytest.mark.slow
 def test_what_code_prints_disturbs_nothing(tmp_path) -> None:
     noise = "import sys; print('{}' * 1000); sys.stderr.write('x' * 10_000_000); print('\\x1b[31m')"
     made = release(guest(tmp_path / "guest", modeling=f"{noise}\n{MODELING}"), tmp_path)

@@ -198,6 +198,7 @@ def test_too_little_space_is_seen_before(tmp_path: Path, monkeypatch: pytest.Mon
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_layers_and_scale_as_asked(tmp_path: Path) -> None:
     made = twins.of_card("gpt-oss-20b", tmp_path / "t", layers=7, scale=4)
     small = read(tmp_path / "t")

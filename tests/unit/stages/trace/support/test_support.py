@@ -41,6 +41,7 @@ def by_op(rows: tuple[Support, ...]) -> dict[str, Support]:
     return {row.op: row for row in rows}
 
 
+@pytest.mark.slow
 def test_the_processor_is_looked_up_and_tried() -> None:
     rows = by_op(operator_support(graph(PRODUCT, COUNTS, CLONE, OURS, NOBODY), ["cpu"]))
     assert (rows["aten.mm"].status, rows["aten.mm"].tried, rows["aten.mm"].count) == ("native", "works", 2)
