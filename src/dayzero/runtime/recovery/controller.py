@@ -57,9 +57,9 @@ class Controller:
         self.epoch, self.seats = 0, dict[int, int]()
         """Rank -> number of its member."""
         self.requests, self.losses = Requests(), list[Lost]()
-        self._joined, self._anew, self._broken = False, False, False
+        self._joined, self._anew, self._broken, self._short = False, False, False, False
         """Whether the members of the epoch have been told their places; whether all places are to be given anew;
-        whether nothing could be served, so that only another request is a reason to try again."""
+        whether nothing could be served, so that only another request is a reason to try again; whether spares lack."""
         self._orders = 0
         """Orders to serve in this epoch."""
         self._watch = Watch(self.deadlines)
@@ -142,6 +142,9 @@ class Controller:
         lost, reason = self._look()
         if reason:
             self._recover(lost, reason)
+        if self._short and (self.idle or not self._noticed):  # till then the processor is for those that recover
+            self._short = False
+            self.crew.fill(self.layout.world_size + self._spares)
         self._tell_progress()
 
     def _join(self) -> None:
@@ -311,8 +314,7 @@ class Controller:
         self.losses.append(Lost(epoch=self.epoch, ranks=tuple(sorted(lost)), reason=reason, layout=self.layout,
                                 taken_over=taken_over, settled_s=settled))
         self._noticed = noticed  # from here on tokens are of the next epoch, not late ones of this
-        while self._refill and len(self.crew.members) < self.layout.world_size + self._spares:
-            self.crew.start(spare=True)
+        self._short = self._refill
 
     def _settle(self) -> None:
         """Wait until the others have left their groups; those that do not in time are lost as well. Before they have

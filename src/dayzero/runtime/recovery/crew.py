@@ -79,6 +79,11 @@ class Crew:
         self._started += 1
         return member
 
+    def fill(self, count: int) -> None:
+        """Start spares until there are so many members."""
+        while len(self.members) < count:
+            self.start(spare=True)
+
     def heard(self, timeout: float) -> Iterator[tuple[Member, News | None]]:
         """What members say within the time, or until somebody calls `wake`; None: that one has ended, and is no longer
         among them."""
