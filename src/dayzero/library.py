@@ -8,12 +8,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from importlib.util import find_spec
+from operator import index
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+
+import msgspec
 
 from dayzero.backends import backends, chosen
 from dayzero.backends.scratch import scratch
@@ -69,9 +72,7 @@ class Loaded:
 
         Raises UsageError for prompts that are empty or too long, StageError when ranks die and cannot be replaced.
         """
-        texts = (prompts,) if isinstance(prompts, str) else tuple(prompts)
-        if not texts:
-            raise UsageError("there is no prompt", "give at least one")
+        texts = _texts(prompts)
         self._open()
         return texts_of(self._session, texts, _wanted(said, samples), shown)[0]
 
@@ -80,7 +81,7 @@ class Loaded:
         `result` all of it; `cancel` gives it up. Raises as `generate`; errors of ranks come with the text."""
         self._open()
         session = self._session
-        return session.ask(session.encode((prompt,)), session.resolved(_wanted(said)))[0]
+        return session.ask(session.encode(_texts((prompt,))), session.resolved(_wanted(said)))[0]
 
     def stream(self, prompt: str, **said: Unpack[Said]) -> Iterator[str]:
         """One text piece by piece, as it comes. Who leaves off going over it gives it up. Raises as `generate`."""
@@ -121,9 +122,11 @@ class Loaded:
         self._open()
         size = self._session.release.model.vocab_size
         try:
-            given = [tuple(int(token) for token in row) for row in rows]
+            given = [() if isinstance(row, str | bytes) else tuple(map(index, row)) for row in rows]
         except TypeError:
-            raise UsageError("not rows of token ids", "give a list for each sequence, such as [[1, 2, 3]]") from None
+            given = []
+        if not given or not all(given) or any(isinstance(token, bool) for row in rows for token in row):
+            raise UsageError("not rows of token ids", "give a list for each sequence, such as [[1, 2, 3]]")
         for token in (token for row in given for token in row if not 0 <= token < size):
             raise UsageError(f"there is no token {token}: the model's are 0 to {size - 1}", "give ids of this model")
         return given
@@ -133,6 +136,7 @@ class Loaded:
             raise UsageError("the model has been closed", "load it again")
 
     def __enter__(self) -> Loaded:
+        self._open()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -140,7 +144,7 @@ class Loaded:
 
 
 class Said(TypedDict, total=False):
-    """What is said of a text: see Loaded."""
+    """What is said of a text: see Loaded. `_Said` is the same, for those who do not check types."""
 
     max_new_tokens: int
     temperature: float
@@ -152,14 +156,38 @@ class Said(TypedDict, total=False):
     stop_tokens: Sequence[int]
 
 
+class _Said(msgspec.Struct, forbid_unknown_fields=True):
+    samples: int
+    max_new_tokens: int = Wanted().max_new_tokens
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    seed: int = 0
+    released: bool = False
+    stop: str | tuple[str, ...] = ()
+    stop_tokens: tuple[int, ...] = ()
+
+
 def _wanted(said: Said, samples: int = 1) -> Wanted:
-    stop, kept = said.get("stop", ()), Wanted()
+    """Raises UsageError for what is of another type, or is nothing that can be said of a text."""
+    try:
+        one = msgspec.convert({**said, "samples": samples}, _Said)
+    except (msgspec.ValidationError, OverflowError) as error:
+        raise UsageError(f"what is said of the text cannot be: {error}", "see help(dayzero.library.Loaded)") from None
     return Wanted(
-        max_new_tokens=said.get("max_new_tokens", kept.max_new_tokens), samples=samples,
-        sampling=Sampling(said.get("temperature", 0.0), said.get("top_k", 0), said.get("top_p", 1.0),
-                          said.get("seed", 0)),
-        released=said.get("released", False), stop=(stop,) if isinstance(stop, str) else tuple(stop),
-        stop_tokens=tuple(said.get("stop_tokens", ())))
+        max_new_tokens=one.max_new_tokens, samples=one.samples, released=one.released,
+        sampling=Sampling(one.temperature, one.top_k, one.top_p, one.seed),
+        stop=(one.stop,) if isinstance(one.stop, str) else one.stop, stop_tokens=one.stop_tokens)
+
+
+def _texts(prompts: Any) -> tuple[str, ...]:
+    """Raises UsageError for what are no texts."""
+    given = (prompts,) if isinstance(prompts, str) else tuple(prompts) if isinstance(prompts, Iterable) else ()
+    if not given or not all(isinstance(each, str) for each in given):
+        raise UsageError("there is no prompt" if not given else "a prompt is no text", "give at least one str")
+    if any("\ud800" <= sign <= "\udfff" for each in given for sign in each):
+        raise UsageError("a prompt has half of a surrogate pair, which is no character", "give text")
+    return given
 
 
 def load(release: str | Path | Release, plan: str | Path | Plan | Candidate | None = None, *,
@@ -186,6 +214,7 @@ def load(release: str | Path | Release, plan: str | Path | Plan | Candidate | No
     if missing := [name for name in ("torch", "transformers") if find_spec(name) is None]:
         raise NotPossible(f"{' and '.join(missing)} not installed", "pip install 'dayzero[torch]'")
     wanted = Layout.parse(layout) if isinstance(layout, str) else layout
+    _check(wanted, plan, host_memory, device_memory, spares)
     name = backend or "cpu"
     if reason := backends().get(name).available():
         raise NotPossible(f"backend {name} cannot be used here: {reason}", "backends(): what there is")
@@ -200,6 +229,19 @@ def load(release: str | Path | Release, plan: str | Path | Plan | Candidate | No
         place = Path(folder) if folder else life.enter_context(scratch("dayzero-load-"))
         session = life.enter_context(Session(found, place / "session", way, texts=False, progress=progress))
         return Loaded(session, life.pop_all())
+
+
+def _check(layout: Any, plan: Any, *counts: Any) -> None:
+    """Raises UsageError for arguments of `load` of another type."""
+    for wrong, what, hint in (
+            (layout is not None and not isinstance(layout, Layout), "the layout is neither text nor a Layout",
+             'give one such as "tp=2,pp=1"'),
+            (not isinstance(plan, str | Path | Plan | Candidate | None), "the plan is neither a file nor a plan",
+             "give what `dayzero plan --json` printed"),
+            (any(type(each) is not int for each in counts), "host_memory, device_memory and spares are whole numbers",
+             "give bytes and processes")):
+        if wrong:
+            raise UsageError(what, hint)
 
 
 def _read(source: str, progress: Progress) -> Release:

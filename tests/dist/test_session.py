@@ -18,7 +18,7 @@ from tests.support import guest, tiny
 
 import dayzero
 from dayzero.backends import backends
-from dayzero.errors import ReleaseError, UsageError
+from dayzero.errors import ReleaseError, StageError, UsageError
 from dayzero.schema import Layout, RunRecord, from_json
 from dayzero.stages.read import read
 from dayzero.stages.run.session import Way
@@ -122,6 +122,22 @@ def test_one_load_answers_again_and_gives_logits(root: Path, wanted: object) -> 
                                                     seed=6).tokens
         _asked_while_others_are_served(cut, wanted)
         assert cut.layout == Layout(pp=2)
+    assert not psutil.Process().children(recursive=True)
+
+
+def test_threads_that_loaded_and_asked_may_end(root: Path, wanted: object) -> None:
+    """What they started stays: the kernel ends a process with the thread that started it."""
+    with ThreadPoolExecutor(1) as one:
+        model = one.submit(dayzero.load, root).result()
+    with ThreadPoolExecutor(1) as another:
+        assert another.submit(model.generate, PROMPTS, max_new_tokens=NEW).result().tokens == wanted
+    pids = [child.pid for child in psutil.Process().children(recursive=True)]
+    assert model.generate(PROMPTS, max_new_tokens=NEW).tokens == wanted and not model.events
+    assert [child.pid for child in psutil.Process().children(recursive=True)] == pids
+    waiting = model.submit(PROMPTS[1], max_new_tokens=200)
+    model.close()
+    with pytest.raises(StageError, match="closed before that"):
+        waiting.result()
     assert not psutil.Process().children(recursive=True)
 
 

@@ -121,7 +121,7 @@ class BaselineFolder:
         """Raises StoreError where the dumps cannot be read or are those of another baseline, before anything is run."""
         for folder in (self.reference, *self.noise):
             try:
-                digest = digest_of(folder)
+                digest = digest_of(folder, verify=True)
             except (StoreError, OSError) as error:
                 name = folder.relative_to(self.path)
                 raise StoreError(f"the baseline's {name} is damaged: {error}", _AGAIN) from None
@@ -149,10 +149,13 @@ class BaselineFolder:
         return any((path / name).exists() for name in (BASELINE, HISTORY, REFERENCE))
 
 
-def digest_of(folder: Path) -> str:
-    """SHA-256 over what a dump recorded, whatever files it lies in. Raises StoreError when it cannot be read."""
+def digest_of(folder: Path, *, verify: bool = False) -> str:
+    """SHA-256 over what a dump recorded, whatever files it lies in. `verify`: compare the values with what was written
+    down of them. Raises StoreError when it cannot be read, or is not what was written."""
     whole = hashlib.sha256()
     with open_dump(folder) as dump:
+        for item in dump.items if verify else ():
+            dump.verify(item)
         for line in sorted(f"{item.entry.name} {item.entry.what} {item.entry.slot} {item.entry.pass_no} "
                            f"{item.entry.call} {item.entry.sha256}" for item in dump.items):
             whole.update(f"{line}\n".encode())

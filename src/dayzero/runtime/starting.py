@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import os
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial
 from pathlib import Path
 from typing import Protocol
 
@@ -44,6 +46,14 @@ class Start(Protocol):
         """When there are no more processes."""
 
 
+@cache
+def starter(process: int) -> ThreadPoolExecutor:
+    """The thread of this process that starts others: they end with the thread that started them, which may be any of a
+    user's, and this one ends with the process. `process`: its number, as a fork has no thread of the one before."""
+    del process
+    return ThreadPoolExecutor(1, "starter")
+
+
 class Plain:
     """As a child of this process."""
 
@@ -54,9 +64,10 @@ class Plain:
         """See Start."""
         with log.open("wb") as file:
             words = {"{end}": str(end), "{parent}": str(os.getpid())}
-            return subprocess.Popen(
-                [words.get(word, word) for word in command], env=environment, pass_fds=(end,),
-                stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, start_new_session=True)
+            start = partial(subprocess.Popen[bytes], [words.get(word, word) for word in command], env=environment,
+                            pass_fds=(end,), stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT,
+                            start_new_session=True)
+            return starter(os.getpid()).submit(start).result()
 
     def close(self) -> None:
         """See Start."""

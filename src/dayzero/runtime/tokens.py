@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dayzero.errors import NotPossible
+from dayzero.errors import NotPossible, StageError
 from dayzero.schema import from_json, to_json
 
 from .starting import Plain, Start, library_variables
@@ -51,7 +51,7 @@ class Tokens:
                 [sys.executable, "-m", "dayzero.runtime.tokenizer", str(Path(root).resolve()), "{parent}", "{end}",
                  *(["own"] if start else [])],
                 {**(start.variables if start else os.environ), **library_variables(1)}, theirs.fileno(), log)
-        self._line, self._limit_s, self.plain = ours, answer_s, ""
+        self._line, self._limit_s, self.plain, self._closed = ours, answer_s, "", False
         self._heard, self._asking = ours.makefile("rb"), threading.Lock()
         try:
             first = self._answer(READ_S)
@@ -67,7 +67,8 @@ class Tokens:
         self.close()
 
     def close(self) -> None:
-        """End the process."""
+        """End the process. Who waits for an answer gets StageError."""
+        self._closed = True
         self._process.kill()
         self._process.wait()
         self._heard.close()
@@ -89,9 +90,14 @@ class Tokens:
 
     def _ask(self, question: Question) -> Answer:
         with self._asking:
-            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # its last answer says why
-                self._line.sendall(to_json(question) + b"\n")
-            return self._answer(self._limit_s)
+            try:
+                with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # its last answer says why
+                    self._line.sendall(to_json(question) + b"\n")
+                return self._answer(self._limit_s)
+            except (NotPossible, OSError, ValueError):
+                if self._closed:
+                    raise StageError("the tokenizer was closed before that", "load the release again") from None
+                raise
 
     def _read(self) -> bytes:
         with contextlib.suppress(ConnectionResetError):  # it has ended, and left questions unread

@@ -125,6 +125,12 @@ def test_a_baseline_then_another_weight(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="reference is not what") as caught:
         gate(str(release), kept, options)
     assert "--update" in caught.value.hint
+    shutil.rmtree(kept)
+    shutil.copytree(kept_whole, kept)
+    values = next((kept / "reference").glob("*.safetensors"))
+    values.write_bytes((data := values.read_bytes())[:-5] + bytes([data[-5] ^ 0x40]) + data[-4:])
+    with pytest.raises(StoreError, match="reference is damaged"):
+        gate(str(release), kept, options)
     shutil.rmtree(kept / "reference")
     with pytest.raises(StoreError, match="reference is damaged"):
         gate(str(release), kept, options)

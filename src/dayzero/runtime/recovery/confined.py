@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from dayzero.errors import NotPossible, StageError
 from dayzero.runtime.confinement.nursery import MESSAGE
 from dayzero.runtime.isolation import environment
+from dayzero.runtime.starting import starter
 
 _ENDED, _SEE = "the process that confines the release's own code has ended", "see whether memory or the disk is full"
 _ROUND = 1.0
@@ -36,10 +39,11 @@ class Confined:
         self.variables = environment(Path(sys.executable), folder.resolve())
         """What members may know of the environment."""
         with theirs:
-            self._process = subprocess.Popen(
+            self._process = starter(os.getpid()).submit(partial(
+                subprocess.Popen[bytes],
                 [sys.executable, "-P", "-m", "dayzero.runtime.confinement.nursery", str(theirs.fileno()),
                  str(folder.resolve()), str(root)], env=self.variables, pass_fds=(theirs.fileno(),),
-                stdin=subprocess.DEVNULL, start_new_session=True)
+                stdin=subprocess.DEVNULL, start_new_session=True)).result()
         try:
             reason = self._heard()
         except OSError:

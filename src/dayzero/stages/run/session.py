@@ -183,6 +183,7 @@ class Session:
         """The logits of each row's tokens, in one pass each without a cache. Raises as `ask`, and what one failed
         with."""
         check_tokens(self.release.model, rows, None)
+        check_length(self.release.model, rows, 0, 1, chosen=True)
         come: SimpleQueue[Answer] = SimpleQueue()
         for row in rows:
             if len(row) * self.release.model.vocab_size * _F32 >= _MESSAGE:

@@ -12,6 +12,7 @@ from dayzero.schema import ModelSpec, Sampling
 from .limits import check_seed
 
 GREEDY = Sampling()
+_MOST = 2**31
 _CORRECT = "correct it in generation_config.json, or leave the release's sampling out"
 
 
@@ -46,7 +47,7 @@ class Wanted:
                 (self.samples < 1, f"{self.samples} samples", "give 1 or more"),
                 (not 0 <= taken.temperature < float("inf"), f"no temperature: {taken.temperature}",
                  "give 0 for the likeliest tokens, or a finite number above it"),
-                (taken.top_k < 0, f"top_k is {taken.top_k}", "give 0 for all tokens, or more"),
+                (not 0 <= taken.top_k < _MOST, f"top_k is {taken.top_k}", "give 0 for all tokens, or more"),
                 (not 0 < taken.top_p <= 1, f"top_p is {taken.top_p}", "give more than 0, and at most 1"),
                 (taken.temperature == 0 and (taken.top_k > 0 or taken.top_p < 1),
                  "top_k and top_p say nothing at temperature 0", "give a temperature above 0"),
