@@ -64,7 +64,7 @@ class Plain:
         """See Start."""
         with log.open("wb") as file:
             words = {"{end}": str(end), "{parent}": str(os.getpid())}
-            start = partial(subprocess.Popen[bytes], [words.get(word, word) for word in command], env=environment,
+            start = partial(subprocess.Popen, [words.get(word, word) for word in command], env=environment,
                             pass_fds=(end,), stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT,
                             start_new_session=True)
             return starter(os.getpid()).submit(start).result()

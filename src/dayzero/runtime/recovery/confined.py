@@ -40,7 +40,7 @@ class Confined:
         """What members may know of the environment."""
         with theirs:
             self._process = starter(os.getpid()).submit(partial(
-                subprocess.Popen[bytes],
+                subprocess.Popen,
                 [sys.executable, "-P", "-m", "dayzero.runtime.confinement.nursery", str(theirs.fileno()),
                  str(folder.resolve()), str(root)], env=self.variables, pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL, start_new_session=True)).result()
