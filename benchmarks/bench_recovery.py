@@ -117,6 +117,14 @@ def many(one: Controller, layout: Layout, kills: int, truth: dict[int, Tokens], 
     return times, wrong
 
 
+def phases(one: Controller) -> None:
+    """How the time between that a loss was noticed and the next token divides."""
+    settled, joined, token = (median(times) for times in zip(
+        *((each.settled_s, each.joined_s, each.token_s) for each in one.losses), strict=True))
+    print(f"  since it was noticed: the others had left after {settled:.2f} s, all held their places after {joined:.2f} s, "
+          f"the next token was there after {token:.2f} s")
+
+
 def spread(seconds: Sequence[float]) -> str:
     """Median and range."""
     return f"{median(seconds):.2f} s ({min(seconds):.2f}-{max(seconds):.2f})"
@@ -134,6 +142,7 @@ def main(kills: int, root: Path, layouts: Sequence[str]) -> int:
             again = [restart(Path(folder) / f"restart-{number}-{each}", layout, root, asked(0)) for each in range(3)]
             one = controller(Path(folder) / f"layout-{number}", layout, root, 1)
             times, bad = many(one, layout, share, truth, chance)
+            phases(one)
             one.close()
             wrong += bad
             ratios.append(median(again) / median(times))
