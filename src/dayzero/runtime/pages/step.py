@@ -20,6 +20,11 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
     sampling: Sampling | None = None
     """None where more of the prompt is to come."""
 
+    @property
+    def end(self) -> int:
+        """Tokens of it that are computed then."""
+        return self.start + len(self.tokens)
+
 
 class Grown(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """Blocks that a sequence gets, instead of those that it has at these places or behind them."""
@@ -85,7 +90,7 @@ class Step(msgspec.Struct, frozen=True, array_like=True):
     """One after the other."""
     restored: tuple[Swapped, ...] = ()
     batches: tuple[tuple[Row, ...], ...] = ()
-    """Calls of the model. All rows of a call have as many tokens."""
+    """Calls of the model."""
 
     @property
     def moves(self) -> bool:

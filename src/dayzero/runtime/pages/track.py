@@ -68,6 +68,8 @@ class Track:
             self._lay_out([local(part).movedim(self.dimension, 1).shape[2:] for part in parts])
             self.place(lines[0].new_zeros(tokens, sum(line.shape[1] for line in lines)))
         assert self.pool is not None
+        if span.kept is not None:
+            lines = [line.index_select(0, span.kept) for line in lines]
         if span.read is None:
             new = len(lines[0])
             torch.cat(lines, 1, out=self.pool.narrow(0, span.run + span.width - new, new))

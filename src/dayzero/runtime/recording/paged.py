@@ -14,7 +14,7 @@ from dayzero.runtime.pages import Done, Row, Step
 from dayzero.runtime.rank import Rank
 from dayzero.runtime.rank_engine import cache_memory, lane
 from dayzero.runtime.serving import Request
-from dayzero.schema.golden import Rows
+from dayzero.schema.golden import PADDING, Rows
 
 Ids = Sequence[int]
 
@@ -40,8 +40,11 @@ class Paged:
 
     def rows(self, _given: Mapping[str, Any]) -> tuple[Rows, ...]:
         """What the rows of the call that begins are."""
-        return tuple(Rows(sequence=self._numbers[row.sequence], first=row.start, count=len(row.tokens))
-                     for row in self._calls.popleft())
+        call = self._calls.popleft()
+        longest = max(len(row.tokens) for row in call)
+        return tuple(rows for row in call for rows in (
+            Rows(sequence=PADDING, first=0, count=longest - len(row.tokens)),
+            Rows(sequence=self._numbers[row.sequence], first=row.start, count=len(row.tokens))) if rows.count)
 
     def run(self) -> None:
         """All sequences. Raises StageError when a call fails."""

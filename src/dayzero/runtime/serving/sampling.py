@@ -31,7 +31,7 @@ def choose(logits: torch.Tensor, rows: Sequence[Row]) -> tuple[dict[int, int], l
             failures.append(Failure(row.sequence, NOT_FINITE))
         elif row.sampling is not None:
             drawn = row.sampling.temperature > 0
-            tokens[row.sequence] = (draw(logits[number], row.sampling, row.start + len(row.tokens)) if drawn
+            tokens[row.sequence] = (draw(logits[number], row.sampling, row.end) if drawn
                                     else greedy[number])
     return tokens, failures
 

@@ -19,7 +19,7 @@ _GROWING = 16
 _SHORTEST = 8
 """Part of a step's tokens that a chunk has at least where there is no room for a longer one."""
 ENOUGH = 64
-"""Tokens that a call has to have for it to be worth its own time."""
+"""Tokens that a call has to have for it to be worth its own time, and tokens of padding that are worth a call less."""
 
 
 @dataclass
@@ -247,21 +247,24 @@ class Schedule:
                                           sequence.sampling if last else None)
 
     def _batches(self, rows: Iterable[Row]) -> tuple[tuple[Row, ...], ...]:
-        """Rows by how many tokens they have, so that nothing but the past is padded; many tokens in several calls."""
+        """Rows by how many tokens they have, those with a few less together with others; many tokens in several
+        calls."""
         found: dict[tuple[int, bool], list[Row]] = {}
         for row in rows:
             found.setdefault((len(row.tokens), self.uniform and row.start == 0), []).append(row)
-        return tuple(call for batch in found.values() for call in self._calls(batch))
+        batches = found.values() if self.uniform else _merged(found.values())
+        return tuple(call for batch in batches for call in self._calls(batch))
 
     def _calls(self, batch: list[Row]) -> Iterator[tuple[Row, ...]]:
         """The rows in `parts` calls where each has enough to do, by rows or, where states allow it, by tokens."""
-        new, count = len(batch[0].tokens), min(self.parts, len(batch[0].tokens) * len(batch) // ENOUGH)
+        new, least = len(batch[0].tokens), len(batch[-1].tokens)
+        count = min(self.parts, new * len(batch) // ENOUGH)
         if count <= 1 or new == 1:
             yield tuple(batch)
         elif len(batch) >= count:
             size = -(-len(batch) // count)
             yield from (tuple(batch[first:first + size]) for first in range(0, len(batch), size))
-        elif self.uniform:
+        elif self.uniform or least < new:
             yield tuple(batch)
         else:
             size = -(-new // count // self.ledger.block_tokens) * self.ledger.block_tokens
@@ -283,7 +286,7 @@ class Schedule:
         for row in (row for batch in step.batches for row in batch):
             if row.sequence in lost or (sequence := known.get(row.sequence)) is None:
                 continue
-            sequence.computed = row.start + len(row.tokens)
+            sequence.computed = row.end
             self.statistics.computed += len(row.tokens)
             self.ledger.offer(row.sequence, sequence.tokens, sequence.computed)
             if self.uniform and len(row.tokens) > 1 and sequence.computed % self.ledger.block_tokens == 0:
@@ -291,3 +294,14 @@ class Schedule:
             self.ledger.trim(row.sequence, sequence.computed)
             if row.sampling is not None and row.sequence in done.tokens:
                 sequence.tokens.append(done.tokens[row.sequence])
+
+
+def _merged(batches: Iterable[list[Row]]) -> list[list[Row]]:
+    """Rows of one length each, with fewer batches: the longest row of each first."""
+    made: list[list[Row]] = []
+    for batch in sorted(batches, key=lambda each: -len(each[0].tokens)):
+        if made and len(batch) * (len(made[-1][0].tokens) - len(batch[0].tokens)) <= ENOUGH:
+            made[-1] += batch
+        else:
+            made.append(batch)
+    return made

@@ -46,7 +46,7 @@ class Begun:
 
 
 class Worker:
-    """`alone`: an error of a call fails its rows, and the others go on. A rank of a group raises it instead, because
+    """`alone`: an error of a call fails the rows that it comes from, and the others go on. A rank of a group raises it instead, because
     the others still wait in a collective. `stages`: ranks of which only the last has logits; it tells the others.
     `sharing`: ranks that all have the logits. The first one chooses for them: if logits differ in their last bits, each
     by itself could go on with other tokens, and wait for the others for ever."""
@@ -80,15 +80,23 @@ class Worker:
     def _carry_out(self, step: Step) -> Begun:
         begun = Begun(failures=list(self._pages.apply(step)))
         for rows in step.batches:
-            try:
-                found, bad = self._call(rows, begun)
-            except CALL_ERRORS as error:
-                if not self._alone:
-                    raise
-                found, bad = {}, [Failure(row.sequence, f"{type(error).__name__}: {error}") for row in rows]
-            begun.tokens |= found
-            begun.failures += bad
+            self._attempt(rows, begun)
         return begun
+
+    def _attempt(self, rows: Sequence[Row], begun: Begun) -> None:
+        """One call; when it fails, one for each of its rows, where the others are as they were before it."""
+        try:
+            found, bad = self._call(rows, begun)
+        except CALL_ERRORS as error:
+            if not self._alone:
+                raise
+            if len(rows) > 1 and not self._pages.uniform:
+                for row in rows:
+                    self._attempt((row,), begun)
+                return
+            found, bad = {}, [Failure(row.sequence, f"{type(error).__name__}: {error}") for row in rows]
+        begun.tokens |= found
+        begun.failures += bad
 
     def _call(self, rows: Sequence[Row], begun: Begun) -> tuple[dict[int, int], list[Failure]]:
         with self._pages.calling(rows) as call:

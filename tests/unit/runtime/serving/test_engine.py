@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 pytest.importorskip("torch")
 
 from dayzero.errors import UsageError
+from dayzero.runtime.building import decoder_layers
 from dayzero.runtime.pages import Done, Group, Pages, Room, Step, decode, encode, groups_of, layer_kinds
 from dayzero.runtime.serving import Engine, Request, RequestFailed, Worker, model_forward
 from dayzero.schema import Sampling
@@ -187,7 +188,28 @@ def test_an_error_reaches_its_request_and_no_other(full: Any) -> None:
     with pytest.raises(RequestFailed):
         bad.result()
     assert later.result() == full.alone((8, 9), NEW)
-    assert good.done
+    assert good.result() == full.alone((5, 6, 7), NEW)
+
+
+def test_prompts_of_other_lengths_are_one_call_where_states_allow_it(each_kind: Any) -> None:
+    server = Server(each_kind.model, 60, budget=64, share=False)
+    finite = list[bool]()
+    hooks = [layer.register_forward_hook(lambda _, __, made: finite.append(bool(
+        (made[0] if isinstance(made, tuple) else made).isfinite().all()))) for layer in decoder_layers(each_kind.model)]
+    long = tuple(3 + each % 90 for each in range(64))
+    first = server.engine.submit(Request(long, NEW))
+    for _ in range(6):  # so far that blocks behind a window are gone
+        server.engine.step()
+    prompts = [tuple(range(3, 22)), tuple(range(40, 56)), tuple(range(60, 77))]
+    streams = [server.engine.submit(Request(prompt, NEW)) for prompt in prompts]
+    server.engine.work()
+    for hook in hooks:
+        hook.remove()
+    assert [first.tokens, *(stream.tokens for stream in streams)] == [
+        each_kind.alone(prompt, NEW) for prompt in (long, *prompts)]
+    together = [sorted(len(row.tokens) for row in call) for call in server.steps[6].batches]
+    assert together == [[1, 16, 17, 19]] or (server.pages.uniform and [1] in together)
+    assert all(finite)
 
 
 def test_logits_that_are_no_numbers_fail_the_request(full: Any) -> None:
