@@ -38,6 +38,7 @@ from .sharding.rules import derive
 from .timeline import OFF, Timeline
 
 if TYPE_CHECKING:
+    from .sharding.rules import Rules
     from .tiers import Tiers
 
 Stages = tuple[tuple[int, int], ...]
@@ -62,6 +63,16 @@ class Held:
     """Which tensors of the files the model has no place for, in a few words; empty when it takes all."""
     left_out: str = ""
     """Which layers are not there, in a few words; empty when all are."""
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """A model that has been built for any place of a layout."""
+
+    layout: Layout
+    rules: Rules
+    checkpoint: Checkpoint
+    left_out: str
 
 
 class Rank:
@@ -93,6 +104,7 @@ class Rank:
         """What stands in for kernels that the release's own code calls and that this machine lacks."""
         self._checkpoint: Checkpoint | None = None
         self._flow: Flow | None = None
+        self._ready: _Ready | None = None
         self._tensors: dict[str, tuple[Cut, torch.Tensor]] = {}
 
     def prepare(self, layout: Layout, rank: int, stages: Stages | None = None, *, fsdp: bool = False) -> Held:
@@ -102,6 +114,32 @@ class Rank:
         Raises NotPossible for a layout that cannot be run, ReleaseError when the files do not fill the model.
         """
         started = time.perf_counter()
+        ready, self._ready = self._ready, None
+        if ready is None or ready.layout != layout:
+            ready = self._build(layout)
+        checkpoint = ready.checkpoint
+        if layout.pp > 1:
+            self._cut(layout, rank, stages)
+        self.shares = plan_shares(self.model, layout, rank, rules=ready.rules, fsdp=fsdp)
+        unused = checkpoint.check(frozenset(self.shares.cuts))
+        release_unused()  # of what was run on trial
+        read = self._read(checkpoint, self._wanted(checkpoint))
+        checkpoint.close()  # tiers open files again
+        own = dict(self.model.named_parameters())
+        parts = [tensor for name, (_, tensor) in self._tensors.items() if name in own]
+        return Held(
+            layers=tuple(self.part.layers) if self.part else tuple(range(len(decoder_layers(self.model)))),
+            parameters=sum(part.numel() for part in parts), weight_bytes=sum(part.nbytes for part in parts),
+            bytes_read=read, seconds=time.perf_counter() - started, unused=unused, left_out=ready.left_out)
+
+    def foresee(self, layout: Layout) -> None:
+        """Do what `prepare` does for any place of the layout, and what is done once, so that it is quick when it comes.
+        Raises as `prepare`."""
+        self._ready = self._build(layout)
+        if layout.pp > 1:
+            self._observed()
+
+    def _build(self, layout: Layout) -> _Ready:
         built = blueprint(self.root, self.dtype, own=self.own)
         self.model, self.parameters, self.part = built.model, built.parameters, None
         if self.own:
@@ -112,19 +150,7 @@ class Rank:
         checkpoint, left_out = self._opened()
         rules = derive(self.model, layout)
         self.first_names = _first_names(self.model)
-        if layout.pp > 1:
-            self._cut(layout, rank, stages)
-        self.shares = plan_shares(self.model, layout, rank, rules=rules, fsdp=fsdp)
-        unused = checkpoint.check(frozenset(self.shares.cuts))
-        release_unused()  # of what was run on trial
-        read = self._read(checkpoint, self._wanted(checkpoint))
-        checkpoint.close()  # tiers open files again
-        own = dict(self.model.named_parameters())
-        parts = [tensor for name, (_, tensor) in self._tensors.items() if name in own]
-        return Held(
-            layers=tuple(self.part.layers) if self.part else tuple(range(len(decoder_layers(self.model)))),
-            parameters=sum(part.numel() for part in parts), weight_bytes=sum(part.nbytes for part in parts),
-            bytes_read=read, seconds=time.perf_counter() - started, unused=unused, left_out=left_out)
+        return _Ready(layout, rules, checkpoint, left_out)
 
     def _opened(self) -> tuple[Checkpoint, str]:
         """The files of the model, which is shortened to the layers that are there if that is wanted, and what is said
@@ -142,13 +168,17 @@ class Rank:
         return checkpoint, said
 
     def _cut(self, layout: Layout, rank: int, stages: Stages | None) -> None:
-        if self._flow is None:
-            self._flow = observe(self.model)
-        if self._flow.layers < layout.pp:
-            raise NotPossible(f"{self._flow.layers} layers cannot be shared out to {layout.pp} stages",
+        flow = self._observed()
+        if flow.layers < layout.pp:
+            raise NotPossible(f"{flow.layers} layers cannot be shared out to {layout.pp} stages",
                               "choose a layout with fewer stages")
         stage = rank % (layout.tp * layout.pp) // layout.tp
-        self.part = Part(self.model, self._flow, stages or even_split(self._flow.layers, layout.pp), stage)
+        self.part = Part(self.model, flow, stages or even_split(flow.layers, layout.pp), stage)
+
+    def _observed(self) -> Flow:
+        if self._flow is None:
+            self._flow = observe(self.model)
+        return self._flow
 
     def _wanted(self, checkpoint: Checkpoint) -> dict[str, Cut]:
         """What this rank holds of each tensor, without those that tiers keep; of tied ones only the first."""

@@ -76,8 +76,9 @@ class Controller:
 
     def begin(self) -> None:
         """Start the members and the spares."""
-        for number in range(self.layout.world_size + self._spares):
-            self.crew.start(spare=number >= self.layout.world_size)
+        for _ in range(self.layout.world_size):
+            self.crew.start()
+        self.crew.fill(self.layout.world_size + self._spares, self.layout)
 
     def start(self) -> None:
         """Wait until there are enough members for the layout and all hold their places; `begin` first, if that was not
@@ -144,7 +145,7 @@ class Controller:
             self._recover(lost, reason)
         if self._short and (self.idle or not self._noticed):  # till then the processor is for those that recover
             self._short = False
-            self.crew.fill(self.layout.world_size + self._spares)
+            self.crew.fill(self.layout.world_size + self._spares, self.layout)
         self._tell_progress()
 
     def _join(self) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from dayzero.errors import StageError
 from dayzero.runtime.starting import Plain, Process, Start
+from dayzero.schema import Layout
 
 from .channel import Channel, GoneError
 from .messages import Here, News, Order, Stop
@@ -65,13 +66,14 @@ class Crew:
         self._selector.register(self._ear, selectors.EVENT_READ)
         self._started = 0
 
-    def start(self, *, spare: bool = False) -> Member:
-        """One more member; it says Here when it is ready."""
+    def start(self, likely: Layout | None = None) -> Member:
+        """One more member; it says Here when it is ready. `likely`: of a spare, the layout in which it will have a
+        place."""
         ours, theirs = socket.socketpair()
         with theirs:
             process = self._start(
                 [sys.executable, "-u", "-m", "dayzero.runtime.recovery.member", "{end}", str(self.folder.resolve()),
-                 "{parent}", *(["spare"] if spare else [])], self.environment, theirs.fileno(),
+                 "{parent}", likely.text if likely else ""], self.environment, theirs.fileno(),
                 self.folder / f"member-{self._started}.txt")
         member = Member(self._started, process, Channel(ours, News))
         self.members[member.number] = member
@@ -79,10 +81,10 @@ class Crew:
         self._started += 1
         return member
 
-    def fill(self, count: int) -> None:
+    def fill(self, count: int, layout: Layout) -> None:
         """Start spares until there are so many members."""
         while len(self.members) < count:
-            self.start(spare=True)
+            self.start(layout)
 
     def heard(self, timeout: float) -> Iterator[tuple[Member, News | None]]:
         """What members say within the time, or until somebody calls `wake`; None: that one has ended, and is no longer

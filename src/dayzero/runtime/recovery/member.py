@@ -18,6 +18,7 @@ from typing import Protocol
 
 from dayzero.backends.process import die_with_parent
 from dayzero.errors import LayoutError, NotPossible, ReleaseError, UsageError
+from dayzero.schema import Layout
 from dayzero.text import one_line
 
 from .channel import Channel, GoneError
@@ -278,17 +279,17 @@ def _why(error: Exception, epoch: int) -> Failed:
     return Failed(epoch, one_line(f"{type(error).__name__}: {error}", _LENGTH))
 
 
-def main(end: int, folder: Path, spare: bool) -> None:
-    """The whole life of a member."""
+def main(end: int, folder: Path, likely: str) -> None:
+    """The whole life of a member. `likely`: of a spare, the layout in which it will have a place; empty: of others."""
     channel: Channel[Order] = Channel(socket.socket(fileno=end), Order)
     from .serving import Runtime
 
     pace = Pace()
-    attend(channel, Runtime(folder, pace, spare=spare), pace)
+    attend(channel, Runtime(folder, pace, likely=Layout.parse(likely) if likely else None), pace)
     sys.stdout.flush()
     os._exit(0)  # libraries that lost a peer may abort while they are taken down
 
 
 if __name__ == "__main__":
     die_with_parent(int(sys.argv[3]))
-    main(int(sys.argv[1]), Path(sys.argv[2]), sys.argv[4:] == ["spare"])
+    main(int(sys.argv[1]), Path(sys.argv[2]), sys.argv[4])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gc
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -16,12 +16,11 @@ import torch
 import transformers
 from torch._C._distributed_c10d import FileStore
 
-from dayzero.runtime.building import blueprint
+from dayzero.errors import DayzeroError, NotPossible
 from dayzero.runtime.memory import PeakSampler
-from dayzero.runtime.pipeline import observe
 from dayzero.runtime.rank import Held, Rank
 from dayzero.runtime.seat import Seat, take_seat
-from dayzero.runtime.sharding import Mesh, derive
+from dayzero.runtime.sharding import Mesh
 from dayzero.runtime.timeline import Timeline
 from dayzero.runtime.timeline.shares import together
 from dayzero.runtime.warned import operators_warned
@@ -37,9 +36,9 @@ from .rounds import Rounds
 class Runtime:
     """`Serving`, with the reference runtime."""
 
-    def __init__(self, folder: Path, pace: Pace, *, spare: bool = False) -> None:
-        """`pace` is told of every layer of the place, which waits for nobody but tp peers. `spare`: nothing is to be
-        done yet, so what is done once may be done now."""
+    def __init__(self, folder: Path, pace: Pace, *, likely: Layout | None = None) -> None:
+        """`pace` is told of every layer of the place, which waits for nobody but tp peers. `likely`: nothing is to be
+        done yet, so that what a place of this layout takes before it is known may be done now."""
         self.job, self._folder, self._pace = from_json((folder / "job.json").read_bytes(), Job), folder, pace
         torch.set_num_threads(self.job.threads)
         self.rank = Rank(Path(self.job.root), self.job.dtype, own=self.job.own, partial=self.job.partial,
@@ -58,23 +57,21 @@ class Runtime:
         self._warned = self._life.enter_context(operators_warned())
         self._chosen = ExitStack()
         """What was chosen of the backend, for the model as it is."""
-        if spare and not self.job.own:
-            self._warm()
+        if likely is not None:
+            self._foresee(likely)
 
-    def _warm(self) -> None:
-        """What a place takes the first time, imports above all, before there is one."""
-        built = blueprint(Path(self.job.root), self.job.dtype)
-        observe(built.model)
-        derive(built.model, Layout(tp=2))
-        del built
-        gc.collect()
-        gc.freeze()  # what the libraries keep for good need not be looked through whenever groups are left
+    def _foresee(self, layout: Layout) -> None:
+        with suppress(DayzeroError, NotPossible):  # told when the place is taken
+            self.rank.foresee(layout)
+        _keep()
 
     def load(self, order: Join) -> int:
         """See Serving."""
         self._order, place = order, (order.layout, order.rank)
         if place in (self._place, self._prepared):
             return 0
+        if self._held is not None:
+            gc.unfreeze()  # the model of the place before
         self._doing, self._place, self._prepared = "loading", None, None
         self.rank.mesh = None
         self._chosen.close()
@@ -82,6 +79,7 @@ class Runtime:
         with self.rank.timeline.span("load", "weights"):
             self._held = held = self.rank.prepare(*place, self.job.stages.get(order.layout.text))
         watch(self.rank.model, held.layers, self._pace)
+        _keep()
         self._prepared = place
         return held.bytes_read
 
@@ -157,3 +155,9 @@ class Runtime:
         """See Serving."""
         self.rank.timeline.close()
         sys.stdout.flush()
+
+
+def _keep() -> None:
+    """What is there by now stays, the libraries above all: it need not be looked through whenever groups are left."""
+    gc.collect()
+    gc.freeze()

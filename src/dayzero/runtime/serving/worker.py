@@ -46,10 +46,10 @@ class Begun:
 
 
 class Worker:
-    """`alone`: an error of a call fails the rows that it comes from, and the others go on. A rank of a group raises it instead, because
-    the others still wait in a collective. `stages`: ranks of which only the last has logits; it tells the others.
-    `sharing`: ranks that all have the logits. The first one chooses for them: if logits differ in their last bits, each
-    by itself could go on with other tokens, and wait for the others for ever."""
+    """`alone`: an error of a call fails the rows that it comes from, and the others go on. A rank of a group raises it
+    instead, because the others still wait in a collective. `stages`: ranks of which only the last has logits; it tells
+    the others. `sharing`: ranks that all have the logits. The first one chooses for them: if logits differ in their
+    last bits, each by itself could go on with other tokens, and wait for the others for ever."""
 
     def __init__(self, forward: Forward, pages: Pages, *, alone: bool = True, stages: Group | None = None,
                  sharing: Group | None = None) -> None:
