@@ -8,8 +8,10 @@
 
 from __future__ import annotations
 
+import atexit
+import re
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from operator import index
 from pathlib import Path
@@ -20,7 +22,7 @@ import msgspec
 
 from dayzero.backends import backends, chosen
 from dayzero.backends.scratch import scratch
-from dayzero.errors import NotPossible, UsageError
+from dayzero.errors import DayzeroError, NotPossible, StageError, UsageError
 from dayzero.plan_file import Planned, chosen_plan, planned_way, read_plan
 from dayzero.progress import SILENT, Progress
 from dayzero.schema import KEEPS, Candidate, Layout, Plan, Release, Sampling, to_json
@@ -34,6 +36,17 @@ if TYPE_CHECKING:
 
 Rows = Sequence[Sequence[int]]
 """Token ids."""
+_OPTION = re.compile(r"--([a-z]+(?:-[a-z]+)*)")
+
+
+@contextmanager
+def _called() -> Iterator[None]:
+    """What is told of an error names the arguments of a call instead of the command line's options."""
+    try:
+        yield
+    except (DayzeroError, NotPossible) as error:
+        error.hint = _OPTION.sub(lambda option: f"{option[1].replace('-', '_')}=", error.hint)
+        raise
 
 
 class Loaded:
@@ -65,6 +78,7 @@ class Loaded:
         lost."""
         return self._session.events
 
+    @_called()
     def generate(self, prompts: str | Sequence[str], *, samples: int = 1, shown: Shown | None = None,
                  **said: Unpack[Said]) -> Texts:
         """Continue each prompt, as a user's turn where the release has a chat template, `samples` times. `shown` is
@@ -76,6 +90,7 @@ class Loaded:
         self._open()
         return texts_of(self._session, texts, _wanted(said, samples), shown)[0]
 
+    @_called()
     def submit(self, prompt: str, **said: Unpack[Said]) -> Answering:
         """Ask for one text and go on: it is made meanwhile. Going over what is returned gives the text as it comes,
         `result` all of it; `cancel` gives it up. Raises as `generate`; errors of ranks come with the text."""
@@ -95,6 +110,7 @@ class Loaded:
 
         return pieces()
 
+    @_called()
     def continued(self, rows: Rows, **said: Unpack[Said]) -> tuple[tuple[int, ...], ...]:
         """The tokens after each row of token ids. Raises as `generate`."""
         given, session = self._rows(rows), self._session
@@ -104,6 +120,7 @@ class Loaded:
         hear(answers, changed)
         return tuple(each.tokens for each in answers)
 
+    @_called()
     def forward(self, rows: Rows) -> list[torch.Tensor]:
         """The logits of each row of token ids, [tokens, vocabulary] in f32 on the host: whatever the layout, all of
         them. Raises as `generate`."""
@@ -139,8 +156,10 @@ class Loaded:
         self._open()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> None:
+        """Logs that an error names are kept as long as this process lives."""
+        self._closed = True
+        self._life.__exit__(kind, *rest)
 
 
 class Said(TypedDict, total=False):
@@ -190,6 +209,23 @@ def _texts(prompts: Any) -> tuple[str, ...]:
     return given
 
 
+@contextmanager
+def _logs() -> Iterator[Path]:
+    """A folder that goes at the end, unless ranks have failed: as long as this process lives somebody may look there
+    then."""
+    with ExitStack() as life:
+        try:
+            yield life.enter_context(scratch("dayzero-load-"))
+        except StageError:
+            _KEPT.push(life.pop_all())
+            raise
+
+
+_KEPT = ExitStack()
+atexit.register(_KEPT.close)
+
+
+@_called()
 def load(release: str | Path | Release, plan: str | Path | Plan | Candidate | None = None, *,
          layout: str | Layout | None = None, backend: str | None = None, dtype: str | None = None,
          host_memory: int = 0, device_memory: int = 0, keep: str = KEEPS[0], verify: bool = False,
@@ -226,7 +262,7 @@ def load(release: str | Path | Release, plan: str | Path | Plan | Candidate | No
         planned = chosen_plan(_plans(plan), (wanted,) if wanted else ())
         way = planned_way(way, planned, len(found.model.layers))
     with ExitStack() as life:
-        place = Path(folder) if folder else life.enter_context(scratch("dayzero-load-"))
+        place = Path(folder) if folder else life.enter_context(_logs())
         session = life.enter_context(Session(found, place / "session", way, texts=False, progress=progress))
         return Loaded(session, life.pop_all())
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from queue import SimpleQueue
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -191,5 +193,14 @@ def test_a_layer_that_gives_no_numbers_is_named(model: Path, tmp_path: Path, sta
     tensors[name] = torch.full_like(tensors[name], float("nan"))
     save_file(tensors, file, metadata={"format": "pt"})
     one = start(bad, Layout())
-    with pytest.raises(StageError, match="layer 1 puts out values that are not finite"):
+    with pytest.raises(StageError, match="layer 1 puts out values that are not finite") as caught:
         _tokens(one, REQUESTS)
+    assert "dayzero verify" in caught.value.hint and not caught.value.log
+
+
+def test_a_full_disk_is_told(model: Path, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = start(model, Layout(tp=2), spares=1)
+    one.start()
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=4096))
+    with pytest.raises(StageError, match="the disk of .* is full"):
+        _disturbed(one, 1, 5, signal.SIGKILL)

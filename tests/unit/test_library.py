@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from dayzero.errors import UsageError
-from dayzero.library import Loaded, _texts, _wanted, load
+from dayzero.errors import NotPossible, StageError, UsageError
+from dayzero.library import _KEPT, Loaded, _called, _logs, _texts, _wanted, load
 
 
 @pytest.fixture
@@ -73,3 +73,29 @@ def test_arguments_of_another_type(wrong: Any) -> None:
     pytest.importorskip("torch")
     with pytest.raises(UsageError):
         load("nowhere", **wrong)
+
+
+@pytest.mark.parametrize("error", [
+    UsageError("too long", "ask for less with --max-new-tokens, or --layout"),
+    NotPossible("no room", "ask for less with --max-new-tokens, or --layout"),
+])  # fmt: skip
+def test_hints_name_the_arguments_of_a_call(error: UsageError | NotPossible) -> None:
+    @_called()
+    def call() -> None:
+        raise error
+
+    with pytest.raises(type(error)):
+        call()
+    assert error.hint == "ask for less with max_new_tokens=, or layout="
+
+
+def test_logs_are_there_as_long_as_an_error_may_name_them() -> None:
+    with pytest.raises(UsageError), _logs() as gone:
+        raise UsageError("wrong", "do it right")
+    with _logs() as also_gone:
+        assert also_gone.is_dir()
+    with pytest.raises(StageError), _logs() as kept:
+        raise StageError("a rank died", f"see the logs in {kept}")
+    assert not gone.exists() and not also_gone.exists() and kept.is_dir()
+    _KEPT.close()
+    assert not kept.exists()

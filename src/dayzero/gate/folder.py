@@ -110,9 +110,12 @@ class BaselineFolder:
 
     def check_writable(self) -> None:
         """Raises StoreError where nothing can be stored, before anything is run for it."""
+        new = self.path / _NEW
+        made = [new, *(each for each in new.parents if not each.exists())]
         try:
-            (self.path / _NEW).mkdir(parents=True, exist_ok=True)
-            (self.path / _NEW).rmdir()
+            new.mkdir(parents=True, exist_ok=True)
+            for each in made:  # what is interrupted later leaves nothing behind
+                each.rmdir()
         except OSError as error:
             raise StoreError(f"the baseline folder {self.path} cannot be written: {_said(error)}",
                              "give one that can, or leave out --update") from None

@@ -175,6 +175,8 @@ def test_what_cannot_be_stored_is_told_and_the_baseline_before_stays(tmp_path: P
     (tmp_path / "file").write_text("x")
     with pytest.raises(StoreError, match="cannot be written"):
         BaselineFolder(tmp_path / "file" / "b").check_writable()
+    BaselineFolder(tmp_path / "new" / "b").check_writable()
+    assert not (tmp_path / "new").exists() and folder.baseline() == made
 
 
 def test_a_history_that_cannot_be_written_fails_nothing(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import selectors
+import shutil
 import signal
 import socket
 import subprocess
@@ -25,6 +26,8 @@ _ENDING = 1.0
 """and when it has closed its channel."""
 _WAKING = 0.05
 _BELLS = 4096
+_ROOM = 1 << 20
+"""Bytes of a disk with which ranks can still meet and write their logs."""
 
 
 class Member:
@@ -141,11 +144,17 @@ class Crew:
         while not done():
             for member, news in self.heard(_WAKING):
                 if news is None:
+                    self.check_room()
                     raise StageError(f"a rank {how(member)} before it was {what}", f"see the logs in {self.folder}",
                                      self.log(member))
                 member.ready = member.ready or isinstance(news, Here)
             if time.monotonic() > until:
                 raise StageError(f"no rank was {what} after {seconds:.0f} s", f"see the logs in {self.folder}")
+
+    def check_room(self) -> None:
+        """Raises StageError when no more can be written, which members that end at once may not be able to say."""
+        if shutil.disk_usage(self.folder).free < _ROOM:
+            raise StageError(f"the disk of {self.folder} is full", "make room there, or take another folder")
 
     def logs(self) -> str:
         """The end of what all printed."""
