@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import torch
 
 from dayzero.schema.derivatives import Sampled
 
 from .parts import own
-
-if TYPE_CHECKING:
-    from .rank import Descent
 
 CHANGE, MOST = 0.02, 0.05
 """Change of the loss that a step aims at; most of a parameter's length that it moves it by."""
@@ -22,7 +19,18 @@ ERROR, LEAST = 4e-7, 0.005
 """Relative error of a loss in f32; relative error of a slope above which it tells nothing."""
 
 
-def differences(model: Descent, gradients: dict[str, torch.Tensor], count: int) -> tuple[Sampled, ...]:
+class Loss(Protocol):
+    """A model on some tokens."""
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """By name; changing one changes the loss."""
+
+    def loss(self) -> float:
+        """Of the parameters as they are."""
+
+
+def differences(model: Loss, gradients: dict[str, torch.Tensor], count: int) -> tuple[Sampled, ...]:
     """Of `count` parameters, evenly over the model."""
     names = [name for name, each in gradients.items() if float(each.norm()) > 0]
     step = max(1, len(names) // count) if count else 1
@@ -30,7 +38,7 @@ def differences(model: Descent, gradients: dict[str, torch.Tensor], count: int) 
     return tuple(_sampled(model, name, gradients[name], loss) for name in names[:: step][:count])
 
 
-def _sampled(model: Descent, name: str, gradient: torch.Tensor, loss: float) -> Sampled:
+def _sampled(model: Loss, name: str, gradient: torch.Tensor, loss: float) -> Sampled:
     length = float(gradient.norm())
     parameter = own(model.parameters[name])
     step = min(CHANGE / length, MOST * float(parameter.detach().norm()) or CHANGE)
@@ -43,7 +51,7 @@ def _sampled(model: Descent, name: str, gradient: torch.Tensor, loss: float) -> 
     return Sampled(name=name, gradient=length, difference=_nearest(slopes, length))
 
 
-def _slope(model: Descent, parameter: torch.Tensor, direction: torch.Tensor, step: float) -> float:
+def _slope(model: Loss, parameter: torch.Tensor, direction: torch.Tensor, step: float) -> float:
     """(4 D(h/2) - D(h)) / 3 of central differences D."""
     before = parameter.detach().clone()
 
