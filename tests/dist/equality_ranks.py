@@ -11,12 +11,7 @@ Replicas have prompts of different lengths and write for different times, so tha
 from __future__ import annotations
 
 import json
-import multiprocessing
-import os
-import shutil
 import sys
-import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +19,14 @@ import torch
 import torch.distributed as dist
 from transformers import DynamicCache
 
-from dayzero.errors import DayzeroError
 from dayzero.runtime.rank import Rank
 from dayzero.runtime.sharding import Mesh, local
 from dayzero.schema import Layout
 
+from .forked import forked
+
 FSDP = ",fsdp"
 STEPS = 8
-SECONDS = 300
 
 
 def prompts(vocabulary: int, replica: int) -> torch.Tensor:
@@ -67,56 +62,42 @@ def one(root: Path, own: bool, replicas: int, dtype: str = "f32"
     return rank.parameters, made
 
 
-def run(number: int, root: Path, own: bool, text: str, folder: str) -> None:
+def answered(rank: Rank, own: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """As `greedy`, for the prompts of the rank's replica; others may go on for longer."""
+    assert rank.mesh is not None
+    replica = rank.mesh.place.replica
+    with torch.no_grad():
+        ids = prompts(rank.model.config.get_text_config().vocab_size, replica)
+        made = greedy(rank.model, ids, STEPS + 3 * replica, own)
+        rank.settle()
+    return made
+
+
+def run(number: int, folder: Path, root: Path, own: bool, text: str) -> Any:
     """One rank."""
-    torch.set_num_threads(1)
-    layout, result = Layout.parse(text.removesuffix(FSDP)), Path(folder) / f"{number}.pt"
-    try:
-        rank = Rank(root, "f32", own=own, threads=1)
-        rank.prepare(layout, number, fsdp=text.endswith(FSDP))
-        mesh = Mesh(layout, number).join(dist.FileStore(f"{folder}/store", layout.world_size))
-        rank.join(mesh)
-        replica = mesh.place.replica
-        assert rank.shares is not None
-        with torch.no_grad():
-            ids = prompts(rank.model.config.get_text_config().vocab_size, replica)
-            logits, tokens = greedy(rank.model, ids, STEPS + 3 * replica, own)
-            rank.settle()
-        torch.save((replica, logits, tokens, sum(each.elements for each in rank.shares.rows),
-                    sorted(mesh.tp.whole + mesh.width.whole)), result)
-        rank.leave()
-    except DayzeroError as error:
-        torch.save(str(error), result)
-    except Exception as error:
-        torch.save(f"{type(error).__name__}: {error}", result)
-    os._exit(0)  # a fork of a process with threads
+    layout = Layout.parse(text.removesuffix(FSDP))
+    rank = Rank(root, "f32", own=own, threads=1)
+    rank.prepare(layout, number, fsdp=text.endswith(FSDP))
+    mesh = Mesh(layout, number).join(dist.FileStore(f"{folder}/store", layout.world_size))
+    rank.join(mesh)
+    assert rank.shares is not None
+    logits, tokens = answered(rank, own)
+    elements, whole = sum(each.elements for each in rank.shares.rows), sorted(mesh.tp.whole + mesh.width.whole)
+    rank.leave()
+    return mesh.place.replica, logits, tokens, elements, whole
 
 
 def compared(root: Path, own: bool, text: str, parameters: int, reference: list[tuple[torch.Tensor, torch.Tensor]]
              ) -> dict[str, Any]:
     """What is written of one layout."""
-    world = Layout.parse(text.removesuffix(FSDP)).world_size
-    folder = tempfile.mkdtemp()
-    fork = multiprocessing.get_context("fork")
-    processes = [fork.Process(target=run, args=(number, root, own, text, folder)) for number in range(world)]
-    for each in processes:
-        each.start()
-    end = time.monotonic() + SECONDS
-    for each in processes:
-        each.join(max(0.1, end - time.monotonic()))
-        if each.is_alive():
-            each.kill()
+    made = forked(run, Layout.parse(text.removesuffix(FSDP)).world_size, root, own, text)
+    if failed := [each for each in made if isinstance(each, str)]:
+        return {"layout": text, "error": failed[0]}
     cells = []
-    for number in range(world):
-        path = Path(folder) / f"{number}.pt"
-        made = torch.load(path) if path.exists() else f"rank {number} did not finish"
-        if isinstance(made, str):
-            return {"layout": text, "error": made}
-        replica, logits, tokens, elements, whole = made
+    for number, (replica, logits, tokens, elements, whole) in enumerate(made):
         wanted = reference[replica]
         error = float((logits - wanted[0]).norm() / wanted[0].norm())
         cells.append([number, error, bool(torch.equal(tokens, wanted[1])), elements / parameters, whole])
-    shutil.rmtree(folder)
     return {"layout": text, "cells": cells}
 
 

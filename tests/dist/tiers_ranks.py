@@ -11,12 +11,7 @@ memory above the budget at most, "elements": of its share, "record": of its tier
 from __future__ import annotations
 
 import json
-import multiprocessing
-import os
-import shutil
 import sys
-import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -30,56 +25,36 @@ from dayzero.runtime.rank import Rank
 from dayzero.runtime.sharding import Mesh
 from dayzero.schema import Budget, Layout
 
-from .equality_ranks import SECONDS, STEPS, greedy, one, prompts
+from .equality_ranks import answered, one
+from .forked import forked
 
 Reference = list[tuple[torch.Tensor, torch.Tensor]]
 
 
-def run(number: int, root: Path, dtype: str, own: bool, given: Budget, text: str, folder: str) -> None:
+def run(number: int, folder: Path, root: Path, dtype: str, own: bool, given: Budget, layout: Layout) -> Any:
     """One rank."""
-    torch.set_num_threads(1)
-    layout, result = Layout.parse(text), Path(folder) / f"{number}.pt"
-    try:
-        release_unused()
-        budget = given if given.weights or given.host is None else msgspec.structs.replace(
-            given, host=host.private_memory() + given.host)
-        with PeakSampler(lambda: "") as sampler:
-            rank = Rank(root, dtype, own=own, budget=budget, threads=2)
-            rank.prepare(layout, number)
-            mesh = Mesh(layout, number).join(dist.FileStore(f"{folder}/store", layout.world_size))
-            rank.join(mesh)
-            assert rank.tiers is not None and rank.shares is not None
-            rank.tiers.measure(0.1)
-            rank.tiers.reset()
-            with torch.no_grad():
-                ids = prompts(rank.model.config.get_text_config().vocab_size, mesh.place.replica)
-                logits, tokens = greedy(rank.model, ids, STEPS + 3 * mesh.place.replica, own)
-                rank.settle()
-        record = msgspec.to_builtins(rank.tiers.statistics())
-        elements = sum(each.elements for each in rank.shares.rows)
-        torch.save((mesh.place.replica, logits, tokens, sampler.peak - (budget.host or 0), elements, record), result)
-        rank.leave()
-    except Exception as error:
-        torch.save(f"{type(error).__name__}: {error}", result)
-    os._exit(0)  # a fork of a process with threads
+    release_unused()
+    budget = given if given.weights or given.host is None else msgspec.structs.replace(
+        given, host=host.private_memory() + given.host)
+    with PeakSampler(lambda: "") as sampler:
+        rank = Rank(root, dtype, own=own, budget=budget, threads=2)
+        rank.prepare(layout, number)
+        mesh = Mesh(layout, number).join(dist.FileStore(f"{folder}/store", layout.world_size))
+        rank.join(mesh)
+        assert rank.tiers is not None and rank.shares is not None
+        rank.tiers.measure(0.1)
+        rank.tiers.reset()
+        logits, tokens = answered(rank, own)
+    record = msgspec.to_builtins(rank.tiers.statistics())
+    elements = sum(each.elements for each in rank.shares.rows)
+    rank.leave()
+    return mesh.place.replica, logits, tokens, sampler.peak - (budget.host or 0), elements, record
 
 
 def compared(root: Path, dtype: str, own: bool, given: Budget, text: str, reference: Reference) -> dict[str, Any]:
     """What is written of one layout."""
-    world, folder = Layout.parse(text).world_size, tempfile.mkdtemp()
-    fork = multiprocessing.get_context("fork")
-    processes = [fork.Process(target=run, args=(number, root, dtype, own, given, text, folder))
-                 for number in range(world)]
-    for each in processes:
-        each.start()
-    end = time.monotonic() + SECONDS
-    for each in processes:
-        each.join(max(0.1, end - time.monotonic()))
-        if each.is_alive():
-            each.kill()
-    made: list[Any] = [torch.load(path) if (path := Path(folder) / f"{number}.pt").exists() else
-                       f"rank {number} did not finish" for number in range(world)]
-    shutil.rmtree(folder)
+    layout = Layout.parse(text)
+    made = forked(run, layout.world_size, root, dtype, own, given, layout)
     if failed := [each for each in made if isinstance(each, str)]:
         return {"layout": text, "error": failed}
     ranks = []

@@ -10,6 +10,7 @@
     places       who takes which place, with spares or with fewer ranks
     job          what members are told when they start
     member       one process: joins an epoch, serves, leaves it when a peer is gone, and waits for the next
+    roles        what its parts know of each other
     serving      what it serves with: the reference runtime
     rounds       in which all ranks take the same orders at the same step
 

@@ -11,7 +11,7 @@ from torch import nn
 from dayzero.runtime.building import decoder_layers
 from dayzero.runtime.sharding import local
 
-from .member import NotFiniteError, Pace
+from .roles import NotFiniteError, Pace
 
 
 def watch(model: Any, numbers: Sequence[int], pace: Pace) -> None:

@@ -14,7 +14,6 @@ import traceback
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
 
 from dayzero.backends.process import die_with_parent
 from dayzero.errors import LayoutError, NotPossible, ReleaseError, UsageError
@@ -38,75 +37,11 @@ from .messages import (
     Stop,
     Token,
 )
+from .roles import LeftError, NotFiniteError, Orders, Pace, Serving
 
 INTERVAL = 0.25
 """Seconds between beats."""
 _LENGTH = 300
-
-
-class NotFiniteError(Exception):
-    """A layer put out a value that is no number."""
-
-    def __init__(self, layer: int) -> None:
-        self.layer = layer
-        super().__init__(f"layer {layer} puts out values that are not finite")
-
-
-class LeftError(Exception):
-    """The controller has something else for this member than to serve on."""
-
-
-class Told(Protocol):
-    """Where the rank that speaks for its replica says what it has made."""
-
-    def token(self, request: int, token: int, finish: str) -> None:
-        """One more token, and why it is the last: empty when it is not."""
-
-    def logits(self, request: int, width: int, values: bytes) -> None:
-        """Of a request: [tokens, width] as f32."""
-
-    def refused(self, request: int, reason: str, hint: str) -> None:
-        """That a request cannot be served."""
-
-
-class Serving(Protocol):
-    """What a member is for: holds the weights of a place, and serves in an epoch."""
-
-    def load(self, order: Join) -> int:
-        """Hold what the place needs, reading only what is not held yet. Bytes read."""
-
-    def serve(self, orders: Orders, told: Told) -> None:
-        """Meet the others of the epoch and follow orders until something is raised: LeftError; NotFiniteError;
-        NotPossible, UsageError, ReleaseError for what nobody can serve; any other exception when a peer is gone."""
-
-    def leave(self) -> None:
-        """Leave the process groups without waiting for anybody, so that peers that wait for this rank see it go."""
-
-    def close(self) -> None:
-        """Before the process ends."""
-
-
-class Pace:
-    """How far a member is with its passes."""
-
-    def __init__(self) -> None:
-        self.passes, self.inside, self.layers = 0, False, 0
-
-    def begin(self) -> None:
-        """Count from nothing."""
-        self.passes, self.inside, self.layers = 0, False, 0
-
-    def enter(self) -> None:
-        """A pass through its layers begins."""
-        self.inside = True
-
-    def step(self) -> None:
-        """A layer has run."""
-        self.layers += 1
-
-    def leave(self) -> None:
-        """The pass has ended."""
-        self.inside, self.passes = False, self.passes + 1
 
 
 class Heart:
@@ -167,7 +102,7 @@ class Inbox:
         return self._come
 
 
-class Orders:
+class Incoming:
     """What there is to serve in one epoch."""
 
     def __init__(self, epoch: int, inbox: Inbox, channel: Channel[Order], heart: Heart) -> None:
@@ -202,7 +137,7 @@ def attend(channel: Channel[Order], serving: Serving, pace: Pace) -> None:
         channel.send(Here())
         while not isinstance(order := inbox.first(), Stop):
             if isinstance(order, Serve) and order.epoch == held:
-                _served(Orders(held, inbox, channel, heart), held, channel, serving, heart)
+                _served(Incoming(held, inbox, channel, heart), held, channel, serving, heart)
                 held = 0
                 continue
             inbox.take()

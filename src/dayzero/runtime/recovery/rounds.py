@@ -25,8 +25,8 @@ from dayzero.runtime.serving.sampling import draw
 from dayzero.schema import Sampling
 
 from .job import Job
-from .member import Orders, Told
 from .messages import Asked, Serve, Share
+from .roles import Orders, Told
 
 _FEWEST = 16
 """Requests of the longest kind for which the cache has room from the start, where memory allows it."""

@@ -28,8 +28,8 @@ from dayzero.schema import Layout, Overlap, from_json
 
 from .finite import watch
 from .job import TIMELINES, Job
-from .member import Orders, Pace, Told
 from .messages import Join, Share
+from .roles import Orders, Pace, Told
 from .rounds import Rounds
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 import torch
 from torch import nn
@@ -28,7 +29,7 @@ def install(model: nn.Module, shares: Shares, tensors: Mapping[str, torch.Tensor
     made: dict[int, nn.Parameter] = {}
     for name in shares.cuts:
         if name in tensors:
-            _put(model, name, tensors[name], shares, mesh, made)
+            put(model, name, tensors[name], made, trained=True, part=partial(in_parts, name, shares=shares, mesh=mesh))
     if mesh.tp.size > 1:
         states_in_parts()
     deal_out(model, shares, mesh)
@@ -37,8 +38,10 @@ def install(model: nn.Module, shares: Shares, tensors: Mapping[str, torch.Tensor
         model.get_submodule(head).register_forward_hook(lambda _module, _args, given: whole(given))
 
 
-def _put(model: nn.Module, name: str, tensor: torch.Tensor, shares: Shares, mesh: Mesh, made: dict[int, nn.Parameter]
-         ) -> None:
+def put(model: nn.Module, name: str, tensor: torch.Tensor, made: dict[int, nn.Parameter], *, trained: bool,
+        part: Callable[[torch.Tensor], torch.Tensor] = lambda tensor: tensor) -> None:
+    """In the place of a parameter, as `part` gives it, or of a buffer. `made`: what took the place of parameters so
+    far, so that tied ones stay so; `trained`: whether one keeps its gradient, if it had one."""
     path, _, leaf = name.rpartition(".")
     owner = model.get_submodule(path)
     old = owner._parameters.get(leaf)
@@ -46,8 +49,8 @@ def _put(model: nn.Module, name: str, tensor: torch.Tensor, shares: Shares, mesh
         owner._buffers[leaf] = tensor
         return
     if id(old) not in made:
-        made[id(old)] = nn.Parameter(in_parts(name, tensor, shares, mesh),
-                                     requires_grad=tensor.is_floating_point() and old.requires_grad)
+        made[id(old)] = nn.Parameter(
+            part(tensor), requires_grad=trained and tensor.is_floating_point() and old.requires_grad)
     owner._parameters[leaf] = made[id(old)]
 
 

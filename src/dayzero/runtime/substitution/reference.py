@@ -17,6 +17,7 @@ from dayzero.runtime.assignment import BYTES
 from dayzero.runtime.building import blueprint
 from dayzero.runtime.loading import Checkpoint
 from dayzero.runtime.recording.kinds import kinds
+from dayzero.runtime.sharding.install import put
 from dayzero.schema.golden import Kind
 from dayzero.units import format_bytes
 
@@ -97,22 +98,10 @@ def fill(model: nn.Module, checkpoint: Checkpoint, prefix: str = "", *, threads:
         tensors = checkpoint.read({name: {} for name in read}, dtype=dtype, threads=threads)
         made: dict[int, nn.Parameter] = {}
         for name in names:
-            _put(model, name, tensors[owner_of.get(name, name)], made)
+            put(model, name, tensors[owner_of.get(name, name)], made, trained=False)
         return sum(checkpoint.bytes(name) for name in read)
     finally:
         checkpoint.close()
-
-
-def _put(model: nn.Module, name: str, tensor: torch.Tensor, made: dict[int, nn.Parameter]) -> None:
-    path, _, leaf = name.rpartition(".")
-    owner = model.get_submodule(path)
-    old = owner._parameters.get(leaf)
-    if old is None:
-        owner._buffers[leaf] = tensor
-        return
-    if id(old) not in made:
-        made[id(old)] = nn.Parameter(tensor, requires_grad=False)
-    owner._parameters[leaf] = made[id(old)]
 
 
 def plain(model: Any) -> None:
