@@ -101,7 +101,8 @@ def many(one: Controller, layout: Layout, kills: int, truth: dict[int, Tokens], 
     times, wrong = list[float](), 0
     for kill in range(kills + 1):
         stopped, seed = kill == kills, kill % len(truth)
-        trouble = Trouble(chance.randrange(layout.world_size), chance.randrange(1, REQUESTS * TOKENS - 8),
+        count = sum(map(len, truth[seed].values()))  # some answers end early
+        trouble = Trouble(chance.randrange(layout.world_size), chance.randrange(1, count - 8),
                           signal.SIGSTOP if stopped else signal.SIGKILL)
         while not one.waiting():
             one.turn()

@@ -196,10 +196,19 @@ def _failed(error: Exception, epoch: int, channel: Channel[Order], serving: Serv
     if not isinstance(error, LeftError):
         traceback.print_exception(error)  # into the member's log
     heart.phase = "leaving"
+    _let_go(error)
     serving.leave()
     heart.phase = "waiting"
     channel.send(_why(error, epoch))
     return 0
+
+
+def _let_go(error: BaseException | None) -> None:
+    """Of what the error holds: a message that was on its way keeps its connection, and who is at the other end waits.
+    """
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__context__
 
 
 def _why(error: Exception, epoch: int) -> Failed:

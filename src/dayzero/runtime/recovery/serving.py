@@ -32,6 +32,9 @@ from .messages import Join, Share
 from .roles import Orders, Pace, Told
 from .rounds import Rounds
 
+_READERS = 2
+"""Threads that read weights, or more: while one waits for the disk, or for memory, another one goes on."""
+
 
 class Runtime:
     """`Serving`, with the reference runtime."""
@@ -42,7 +45,7 @@ class Runtime:
         self.job, self._folder, self._pace = from_json((folder / "job.json").read_bytes(), Job), folder, pace
         torch.set_num_threads(self.job.threads)
         self.rank = Rank(Path(self.job.root), self.job.dtype, own=self.job.own, partial=self.job.partial,
-                         threads=self.job.threads, verify=self.job.verify)
+                         threads=max(self.job.threads, _READERS), verify=self.job.verify)
         self._place: tuple[Layout, int] | None = None
         """The one in which it has joined others,"""
         self._prepared: tuple[Layout, int] | None = None
