@@ -310,18 +310,13 @@ class Controller:
         self._fruitless += 1
         if self._fruitless > _TRIES:
             self._fruitless = 0
-            raise self._given_up(reason)
+            raise self.crew.given_up(f"{reason}: {_TRIES} times without a new token",
+                                     finite=not any(one.own for one in self._failed.values()))
         taken_over = self._reseat()
         self.losses.append(Lost(epoch=self.epoch, ranks=tuple(sorted(lost)), reason=reason, layout=self.layout,
                                 taken_over=taken_over, settled_s=settled))
         self._noticed = noticed  # from here on tokens are of the next epoch, not late ones of this
         self._short = self._refill
-
-    def _given_up(self, reason: str) -> StageError:
-        told = f"{reason}: {_TRIES} times without a new token"
-        if any(one.own for one in self._failed.values()):
-            return StageError(told, "see with dayzero verify whether the weights are damaged, or try --dtype f32")
-        return StageError(told, f"see the logs in {self.folder}", self.crew.logs())
 
     def _settle(self) -> None:
         """Wait until the others have left their groups; those that do not in time are lost as well. Before they have

@@ -156,6 +156,12 @@ class Crew:
         if shutil.disk_usage(self.folder).free < _ROOM:
             raise StageError(f"the disk of {self.folder} is full", "make room there, or take another folder")
 
+    def given_up(self, told: str, *, finite: bool) -> StageError:
+        """What is raised when members fail again and again. `finite`: whether what layers put out was numbers."""
+        if not finite:
+            return StageError(told, "see with dayzero verify whether the weights are damaged, or try --dtype f32")
+        return StageError(told, f"see the logs in {self.folder}", self.logs())
+
     def logs(self) -> str:
         """The end of what all printed."""
         return "\n".join(self.log(member) for member in self.members.values())[-2000:]

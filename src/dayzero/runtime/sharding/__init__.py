@@ -7,6 +7,7 @@ model (`install`), whose forward is then right on all ranks together. Replicas t
 
 from dayzero.runtime.mesh import Place, refusal
 
+from . import operators as operators  # says how parts are computed with
 from .groups import Group
 from .install import install
 from .lockstep import Lockstep

@@ -6,12 +6,15 @@ same on all ranks. What is a sum over parts is summed up at once, so there is no
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 import torch
 
 from .groups import Group, Imagined
 from .shapes import Segments, even, ranges
+
+Run = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 
 
 class Sharded(torch.Tensor):
@@ -21,6 +24,10 @@ class Sharded(torch.Tensor):
     dim_: int
     segments: Segments
     group: Group
+    operators: ClassVar[Run]
+    """What runs any operator on parts; both are set by the package `operators`, which knows this class."""
+    functions: ClassVar[Mapping[Any, Run]] = {}
+    """What runs some functions before they become operators."""
 
     @staticmethod
     def __new__(cls, part: torch.Tensor, dim: int, segments: Segments, group: Group) -> Sharded:
@@ -42,18 +49,14 @@ class Sharded(torch.Tensor):
         cls, func: Any, types: Any, args: Any = (), kwargs: Any = None,
     ) -> Any:  # fmt: skip
         """Runs an operator."""
-        from .operators import run
-
-        return run(func, args, kwargs or {})
+        return cls.operators(func, args, kwargs or {})
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Runs a function: a few are taken as a whole, before they become operators."""
-        from .operators import whole_functions
-
         kwargs = kwargs or {}
-        if func in whole_functions():
-            return whole_functions()[func](func, args, kwargs)
+        if func in cls.functions:
+            return cls.functions[func](func, args, kwargs)
         with torch._C.DisableTorchFunctionSubclass():
             return func(*args, **kwargs)
 

@@ -5,7 +5,9 @@ plain. Where no rule says how, the parts are put together and every rank compute
 never chosen by a plan.
 """
 
-from .attention import whole_functions
+from dayzero.runtime.sharding.sharded import Sharded
+
+from .attention import FUNCTIONS
 from .dispatch import run
 
-__all__ = ["run", "whole_functions"]
+Sharded.operators, Sharded.functions = staticmethod(run), FUNCTIONS

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import torch
 from torch.nn import functional
 
-from dayzero.runtime.sharding.sharded import Sharded, local, mine, placed, shared, whole
+from dayzero.runtime.sharding.sharded import Run, Sharded, local, mine, placed, shared, whole
 
 HEADS = -3
 """Dimension of heads: [batch, heads, tokens, width]."""
-
-
-@cache
-def whole_functions() -> dict[Any, Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]]:
-    """Functions that are taken as a whole, before they become operators."""
-    return {functional.scaled_dot_product_attention: _attention}
 
 
 def _attention(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -64,3 +56,7 @@ def _keys(value: torch.Tensor, heads: int, by: Sharded) -> torch.Tensor:
     first, each = by.group.rank * own, heads // count
     numbers = torch.tensor([head // each for head in range(first, first + own)], device=value.device)
     return value.index_select(value.dim() + HEADS, numbers)
+
+
+FUNCTIONS: dict[Any, Run] = {functional.scaled_dot_product_attention: _attention}
+"""Functions that are taken as a whole, before they become operators."""
