@@ -76,8 +76,7 @@ class Controller:
 
     def begin(self) -> None:
         """Start the members and the spares."""
-        for _ in range(self.layout.world_size):
-            self.crew.start()
+        self.crew.fill(self.layout.world_size)
         self.crew.fill(self.layout.world_size + self._spares, self.layout)
 
     def start(self) -> None:

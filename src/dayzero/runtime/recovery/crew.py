@@ -84,10 +84,10 @@ class Crew:
         self._started += 1
         return member
 
-    def fill(self, count: int, layout: Layout) -> None:
-        """Start spares until there are so many members."""
+    def fill(self, count: int, likely: Layout | None = None) -> None:
+        """Start members, or spares, until there are so many of them."""
         while len(self.members) < count:
-            self.start(layout)
+            self.start(likely)
 
     def heard(self, timeout: float) -> Iterator[tuple[Member, News | None]]:
         """What members say within the time, or until somebody calls `wake`; None: that one has ended, and is no longer
