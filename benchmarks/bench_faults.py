@@ -6,9 +6,10 @@ is judged by `dayzero check compare` and `dayzero check locate`, by a constant r
 that has it. The same for runs that are right.
 
     python benchmarks/bench_faults.py [--only REGEX] [--faults N] [--correct N] [--folder DIR] [--msprobe PYTHON]
-                                      [--rows JSON...] [--json FILE] [--page FILE] [-v]
+                                      [--others] [--rows JSON...] [--json FILE] [--page FILE] [-v]
 
-Shares of the suite (`--only`, each in a process and a folder of its own) are put together with `--rows`.
+Shares of the suite (`--only`, each in a process and a folder of its own) are put together with `--rows`. `--others`:
+dayzero is not asked, which takes most of the time, and the table of the others is printed.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def spread(found: Sequence[Any], most: int | None) -> list[Any]:
 
 
 def fault_rows(lab: Any, only: str, most: int | None, verbose: bool, keep: Path) -> Rows:
-    """What the judges say of each fault."""
+    """What dayzero and the constants say of each fault."""
     from tests.faults.cases import FAULTS
     from tests.faults.judges import by_constants, by_dayzero
     from tests.faults.lab import effect
@@ -92,7 +93,7 @@ def _say(name: str, row: dict[str, Any], verbose: bool) -> None:
 
 
 def correct_rows(lab: Any, only: str, most: int | None, keep: Path) -> Rows:
-    """What the judges say of each correct run."""
+    """What dayzero and the constants say of each correct run."""
     from tests.faults.correct import correct_runs
     from tests.faults.judges import by_constants, by_dayzero
 
@@ -115,6 +116,31 @@ def correct_rows(lab: Any, only: str, most: int | None, keep: Path) -> Rows:
             print(f"{word} {correct.kind}: {correct.name} {correct.precision}: {own.module} {own.words} {own.told}",
                   file=sys.stderr, flush=True)
     return rows
+
+
+def others_rows(lab: Any, only: str, most: int | None, count: int | None) -> tuple[Rows, Rows]:
+    """(faults, correct runs) as what the constants say of them."""
+    from tests.faults.cases import FAULTS
+    from tests.faults.correct import correct_runs
+    from tests.faults.judges import by_constants
+
+    faults: Rows = []
+    correct: Rows = []
+    for fault in spread([each for each in FAULTS if re.search(only, f"{each.kind}: {each.name}")], most):
+        if fault.gradients is None and not fault.layout:
+            run = lab.faulty(fault)
+            said = by_constants(lab.reference(fault.kind), run)
+            faults.append({"fault": fault.name, "kind": fault.kind, "operator": fault.operator, "layout": "",
+                           "precision": fault.precision, "run": str(run),
+                           "caught": {name: each.caught() for name, each in said.items()},
+                           "located": {name: each.located(fault) for name, each in said.items()}})
+    for one in spread([each for each in correct_runs() if re.search(only, f"{each.kind}: {each.name}")], count):
+        if not one.layout and (one.seed, one.tokens) == (0, 0):
+            run = lab.right(one)
+            said = by_constants(lab.reference(one.kind), run)
+            correct.append({"name": one.name, "kind": one.kind, "precision": one.precision, "layout": "",
+                            "run": str(run), "alarm": {name: each.alarm for name, each in said.items()}})
+    return faults, correct
 
 
 def by_msprobe(python: str, lab: Any, faults: Rows, correct: Rows) -> Rows:
@@ -258,6 +284,7 @@ def main() -> None:
     parser.add_argument("--faults", type=int, help="at most so many faults")
     parser.add_argument("--correct", type=int, help="at most so many correct runs")
     parser.add_argument("--folder", type=Path, help="where dumps are kept; made ones are taken again")
+    parser.add_argument("--others", action="store_true", help="ask the other judges only")
     parser.add_argument("--msprobe", help="a Python that has mindstudio-probe")
     parser.add_argument("--rows", type=Path, nargs="+", help="what --json wrote for shares: nothing is judged again")
     parser.add_argument("--json", type=Path)
@@ -273,13 +300,16 @@ def main() -> None:
         lab = Lab(folder)
         if given.rows:
             faults, correct, of = taken(given.rows)
+        elif given.others:
+            of = state()
+            faults, correct = others_rows(lab, given.only, given.faults, given.correct)
         else:
             of = state()
             faults = fault_rows(lab, given.only, given.faults, given.verbose, folder / "faults.jsonl")
             correct = correct_rows(lab, given.only, given.correct, folder / "correct.jsonl")
         if given.msprobe:
             add_msprobe(by_msprobe(given.msprobe, lab, faults, correct), faults, correct)
-    text = figures(faults, correct, of)
+    text = figures(faults, correct, of) if not given.others else table(faults, correct)
     if given.json:
         given.json.write_text(json.dumps({"state": of, "faults": faults, "correct": correct}, indent=1))
     if given.page:
