@@ -13,6 +13,7 @@ from tests.support.tiny import dense, experts
 
 from dayzero.runtime.golden import open_dump
 from dayzero.schema import Budget, Layout
+from dayzero.schema.golden import PADDING
 from dayzero.stages.check.recording import Asked, record_release
 from dayzero.stages.read import read
 
@@ -84,6 +85,16 @@ def test_through_the_serving_engine(tmp_path: Path, layout: str) -> None:
     calls = [[(rows.sequence, rows.first, rows.count) for rows in each.rows] for each in passes]
     assert [(0, 0, 4)] in calls and any(len({row[0] for row in call}) > 1 or layout == "dp=2" for call in calls)
     assert last and max(rows.count for call in passes for rows in call.rows) <= 4
+
+
+def test_prompts_of_other_lengths_in_one_call_of_the_serving_engine(tmp_path: Path) -> None:
+    release = read(str(dense(tmp_path / "release", dtype="float32")))
+    record_release(release, TOKENS, tmp_path / "one", Asked(dtype="f32"))
+    record_release(release, TOKENS, tmp_path / "many", Asked(dtype="f32", paged=64, decode=2))
+    assert {key[0] for key in differing(tmp_path / "many", tmp_path / "one")} <= {"", "model", "lm_head", "model.norm"}
+    with open_dump(tmp_path / "many") as dump:
+        calls = [{rows.sequence for rows in each.rows} for found in dump.passes.values() for each in found.values()]
+    assert {PADDING, *range(len(TOKENS))} in calls
 
 
 def test_weights_that_stay_in_the_files(tmp_path: Path) -> None:
