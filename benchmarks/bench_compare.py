@@ -111,6 +111,8 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="where the dumps are made, and removed again")
     parser.add_argument("--equal", action="store_true", help="the second dump is the same as the first")
     asked = parser.parse_args()
+    if asked.folder:
+        asked.folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=asked.folder) as root:
         folders = [Path(root) / "a", Path(root) / "b"]
         for number, folder in enumerate(folders):

@@ -41,6 +41,8 @@ def main() -> None:
     ids = torch.randint(0, model.config.vocab_size, (1, asked.tokens), generator=torch.Generator().manual_seed(0))
     times: dict[str, list[tuple[float, ...]]] = {name: [] for name in ("plain", "whole", "sampled", "statistics")}
     sizes: dict[str, int] = {}
+    if asked.folder:
+        asked.folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=asked.folder) as scratch, torch.no_grad():
         model(ids)
         for _ in range(asked.rounds):
