@@ -7,7 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
+settings.register_profile("dayzero", deadline=None)  # how long an example takes is up to what else the machine does
+settings.load_profile("dayzero")
 ROOT = Path(__file__).parent.parent
 os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", TOKENIZERS_PARALLELISM="false",
                   XDG_DATA_HOME=str(ROOT / "tests" / "no-data"))  # measurements of this user decide nothing

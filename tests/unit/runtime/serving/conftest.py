@@ -24,9 +24,10 @@ _CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
                                          "layer_types": ["sliding_attention", "full_attention"]}),
     "latent": ("DeepseekV3Config", _MOE | _MLA | {"n_routed_experts": 4, "n_group": 2, "topk_group": 1,
                                                   "n_shared_experts": 1, "first_k_dense_replace": 1}),
+    # Heads enough that no score is zero: of equal scores, the ones that are chosen may depend on the batch.
     "indexed": ("GlmMoeDsaConfig", _MOE | _MLA | {
         "n_routed_experts": 4, "n_group": 1, "topk_group": 1, "n_shared_experts": 1, "first_k_dense_replace": 1,
-        "index_topk": 12, "index_head_dim": 16, "index_n_heads": 4}),
+        "index_topk": 12, "index_head_dim": 16, "index_n_heads": 16}),
     "chunked and full": ("Llama4TextConfig", {
         "head_dim": 8, "intermediate_size_mlp": 48, "num_local_experts": 4, "num_experts_per_tok": 1,
         "attention_chunk_size": 12, "layer_types": ["chunked_attention", "full_attention"], "no_rope_layers": [1, 0]}),
