@@ -36,7 +36,7 @@ for _name in sorted(each.name for each in pkgutil.iter_modules(__path__) if each
 __all__ = ["app", "main"]
 
 _INTERRUPTED, _NO_READER = 130, 141
-_GO_ON = "run the same command again: it goes on with what it has stored"
+_GO_ON = "run the same command again"
 _SYSTEM = "look whether it is there, may be used and has space left"
 
 
