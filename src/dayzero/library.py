@@ -189,10 +189,13 @@ class _Said(msgspec.Struct, forbid_unknown_fields=True):
 
 def _wanted(said: Said, samples: int = 1) -> Wanted:
     """Raises UsageError for what is of another type, or is nothing that can be said of a text."""
+    if "samples" in said:
+        raise UsageError("what is said of the text cannot be: samples of one text", "ask generate for several")
     try:
         one = msgspec.convert({**said, "samples": samples}, _Said)
     except (msgspec.ValidationError, OverflowError) as error:
-        raise UsageError(f"what is said of the text cannot be: {error}", "see help(dayzero.library.Loaded)") from None
+        told = str(error).replace("`", "").replace(" - at $.", " for ")
+        raise UsageError(f"what is said of the text cannot be: {told}", "see help(dayzero.library.Loaded)") from None
     return Wanted(
         max_new_tokens=one.max_new_tokens, samples=one.samples, released=one.released,
         sampling=Sampling(one.temperature, one.top_k, one.top_p, one.seed),
@@ -201,9 +204,11 @@ def _wanted(said: Said, samples: int = 1) -> Wanted:
 
 def _texts(prompts: Any) -> tuple[str, ...]:
     """Raises UsageError for what are no texts."""
-    given = (prompts,) if isinstance(prompts, str) else tuple(prompts) if isinstance(prompts, Iterable) else ()
-    if not given or not all(isinstance(each, str) for each in given):
-        raise UsageError("there is no prompt" if not given else "a prompt is no text", "give at least one str")
+    given = (prompts,) if isinstance(prompts, str) or not isinstance(prompts, Iterable) else tuple(prompts)
+    if not given:
+        raise UsageError("there is no prompt", "give at least one")
+    if not all(isinstance(each, str) for each in given):
+        raise UsageError("a prompt is no text", "give each as a str")
     if any("\ud800" <= sign <= "\udfff" for each in given for sign in each):
         raise UsageError("a prompt has half of a surrogate pair, which is no character", "give text")
     return given

@@ -22,11 +22,17 @@ def model() -> Loaded:
     {"max_new_tokens": 1.5}, {"max_new_tokens": "5"}, {"max_new_tokens": True}, {"temperature": "hot"},
     {"temperature": None}, {"top_k": 1.5}, {"top_k": None}, {"seed": None}, {"seed": 1.5}, {"released": "x"},
     {"stop": None}, {"stop": [5]}, {"stop": b"x"}, {"stop_tokens": 5}, {"stop_tokens": "ab"}, {"stop_tokens": [1.5]},
-    {"max_tokens": 2}, {"do_sample": True},
+    {"max_tokens": 2}, {"do_sample": True}, {"samples": 2},
 ])  # fmt: skip
 def test_what_cannot_be_said_of_a_text(said: Any) -> None:
     with pytest.raises(UsageError, match="what is said of the text"):
         _wanted(said)
+
+
+def test_what_is_wrong_is_told_in_words() -> None:
+    with pytest.raises(UsageError) as caught:
+        _wanted({"max_new_tokens": "5"})  # type: ignore[typeddict-item]
+    assert caught.value.message == "what is said of the text cannot be: Expected int, got str for max_new_tokens"
 
 
 def test_what_can_be() -> None:
