@@ -291,6 +291,8 @@ def main() -> None:
     parser.add_argument("--page", type=Path)
     parser.add_argument("-v", "--verbose", action="store_true")
     given = parser.parse_args()
+    if given.others and (given.page or given.rows):
+        parser.error("--others prints a table, and writes no page and takes no rows: those are of all judges")
     import torch
     from tests.faults.lab import Lab
 
