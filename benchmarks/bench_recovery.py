@@ -121,7 +121,7 @@ def many(one: Controller, layout: Layout, kills: int, truth: dict[int, Tokens], 
 def phases(one: Controller) -> None:
     """How the time between that a loss was noticed and the next token divides."""
     settled, joined, token = (median(times) for times in zip(
-        *((each.settled_s, each.joined_s, each.token_s) for each in one.losses), strict=True))
+        *((each.settled_s, each.joined_s, each.token_s) for each in one.losses.ranks), strict=True))
     print(f"  since it was noticed: the others had left after {settled:.2f} s, all held their places after "
           f"{joined:.2f} s, the next token was there after {token:.2f} s")
 

@@ -9,5 +9,8 @@ class Progress:
     def update(self, text: str, done: float = 0.0, total: float = 0.0) -> None:
         """`text` says what is being done now; `done` of `total` (any unit; 0: unknown) how far it is."""
 
+    def note(self, text: str) -> None:
+        """`text` deserves to be known, also when nothing comes of what is being done."""
+
 
 SILENT = Progress()

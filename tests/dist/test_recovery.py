@@ -48,8 +48,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
         folder = tmp_path / str(len(made))
         folder.mkdir()
         (folder / "job.json").write_bytes(to_json(Job(root=str(root))))
-        one = Controller(folder, layout, environment={"OMP_NUM_THREADS": "1"}, refill=False,
-                         **settings)  # type: ignore[arg-type]
+        one = Controller(folder, layout, environment={"OMP_NUM_THREADS": "1"},
+                         **{"refill": False, **settings})  # type: ignore[arg-type]
         made.append(one)
         return one
 
@@ -102,16 +102,16 @@ def test_a_spare_takes_the_place_of_a_killed_rank(layout: str, rank: int, token:
     """Drawn tokens are the same as well, and in any layout those of one process."""
     one = start(model, Layout.parse(layout), spares=1)
     assert _disturbed(one, rank, token, signal.SIGKILL, [*REQUESTS, *DRAWN]) == truth
-    assert [(loss.ranks, loss.taken_over) for loss in one.losses] == [((rank,), True)]
-    assert one.losses[0].read_bytes > 0  # the spare's share, not the others'
-    assert one.losses[0].settled_s < one.deadlines.settling / 2  # nobody is left waiting for one that has left
+    assert [(loss.ranks, loss.taken_over) for loss in one.losses.ranks] == [((rank,), True)]
+    assert one.losses.ranks[0].read_bytes > 0  # the spare's share, not the others'
+    assert one.losses.ranks[0].settled_s < one.deadlines.settling / 2  # nobody is left waiting for one that has left
 
 
 def test_without_a_spare_fewer_ranks_go_on(model: Path, start: Start, truth: Tokens) -> None:
     one = start(model, Layout(pp=2), fallbacks=(Layout(tp=2), Layout()))
     assert _disturbed(one, 1, 5, signal.SIGKILL) == _likeliest(truth)
     assert one.layout == Layout()
-    assert not one.losses[0].taken_over
+    assert not one.losses.ranks[0].taken_over
 
 
 @pytest.mark.parametrize(("deadlines", "why"), [
@@ -121,7 +121,40 @@ def test_a_rank_that_stops_is_noticed_in_time(deadlines: Deadlines, why: str, mo
                                               ) -> None:
     one = start(model, Layout(pp=2), spares=1, deadlines=deadlines)
     assert _disturbed(one, 1, 4, signal.SIGSTOP) == _likeliest(truth)
-    assert why in one.losses[0].reason
+    assert why in one.losses.ranks[0].reason
+
+
+def test_ranks_that_end_together_are_all_told(model: Path, start: Start, truth: Tokens) -> None:
+    """The second one is noticed while the others settle, or at the same moment."""
+    one = start(model, Layout(pp=3), spares=2)
+    seen: list[int] = []
+
+    def told(request: int, number: int, finish: str) -> None:
+        seen.append(number)
+        if len(seen) == 5:
+            for rank in (0, 2):
+                os.kill(one.members()[rank].process.pid, signal.SIGKILL)
+
+    assert _tokens(one, REQUESTS, told) == _likeliest(truth)
+    assert [loss.ranks for loss in one.losses.ranks] == [(0, 2)]
+    assert {"rank 0 was ended by SIGKILL", "rank 2 was ended by SIGKILL"} <= set(
+        one.losses.ranks[0].reason.split("; "))
+
+
+@pytest.mark.parametrize("refill", [True, False])
+def test_a_spare_that_ends_while_it_waits_is_told(refill: bool, model: Path, start: Start, truth: Tokens) -> None:
+    one = start(model, Layout(), spares=1, refill=refill)
+    assert _tokens(one, REQUESTS) == _likeliest(truth)
+    one.crew.until(lambda: bool(one.waiting()), "ready", 60.0)
+    spare = one.waiting()[0]
+    one.crew.members[spare].process.kill()
+    while not one.losses.spares:
+        one.turn()
+    one.turn()
+    then = "another one is started" if refill else "it is not replaced"
+    assert one.losses.told == (f"a spare was ended by SIGKILL: {then}",)
+    assert len(one.crew.members) == 1 + refill and spare not in one.crew.members
+    assert _tokens(one, REQUESTS) == _likeliest(truth)
 
 
 def test_a_rank_that_ends_while_nothing_is_asked_is_replaced(model: Path, start: Start, truth: Tokens) -> None:
@@ -130,10 +163,10 @@ def test_a_rank_that_ends_while_nothing_is_asked_is_replaced(model: Path, start:
     lost = one.members()[1].process
     lost.kill()
     lost.wait()
-    while not one.losses:
+    while not one.losses.ranks:
         one.turn()
     assert _tokens(one, REQUESTS) == _likeliest(truth)
-    assert [(loss.ranks, loss.taken_over) for loss in one.losses] == [((1,), True)]
+    assert [(loss.ranks, loss.taken_over) for loss in one.losses.ranks] == [((1,), True)]
 
 
 def test_requests_come_and_go_while_others_are_served(model: Path, start: Start, truth: Tokens) -> None:
@@ -167,7 +200,7 @@ def test_replicas_that_share_experts_go_on_together(tmp_path: Path, start: Start
     alone = _tokens(start(model, Layout()), requests)
     one = start(model, Layout(dp=2, ep=2), spares=1)
     assert _disturbed(one, 1, 7, signal.SIGKILL, requests) == alone
-    assert [loss.ranks for loss in one.losses] == [(1,)]
+    assert [loss.ranks for loss in one.losses.ranks] == [(1,)]
 
 
 def test_members_that_cannot_join_say_why(model: Path, tmp_path: Path, start: Start) -> None:
@@ -183,8 +216,8 @@ def test_a_layout_for_fewer_ranks_that_cannot_be_is_not_taken(model: Path, start
     one = start(model, Layout(pp=3), fallbacks=(Layout(dp=2, ep=2), Layout()))
     assert _disturbed(one, 1, 3, signal.SIGKILL) == _likeliest(truth)
     assert one.layout == Layout()
-    assert [loss.ranks for loss in one.losses] == [(1,), ()]  # the other two try the first one
-    assert "no routed experts" in one.losses[1].reason
+    assert [loss.ranks for loss in one.losses.ranks] == [(1,), ()]  # the other two try the first one
+    assert "no routed experts" in one.losses.ranks[1].reason
 
 
 def test_a_layer_that_gives_no_numbers_is_named(model: Path, tmp_path: Path, start: Start) -> None:

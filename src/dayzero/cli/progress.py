@@ -28,8 +28,12 @@ class _Lines(Progress):
         if text == self.text or (word == self.last[0] and now - self.last[1] < 1.0):
             return
         self.text, self.last = text, (word, now)
+        self.note(text)
+
+    def note(self, text: str) -> None:
         with contextlib.suppress(OSError):  # nobody to tell it is no reason to stop
-            self.console.print(f"[{now - self.started:6.1f} s] {text}", markup=False, emoji=False, soft_wrap=True)
+            self.console.print(f"[{time.monotonic() - self.started:6.1f} s] {one_line(text)}", markup=False,
+                               emoji=False, soft_wrap=True)
 
 
 class _Bar(Progress):
@@ -41,6 +45,9 @@ class _Bar(Progress):
 
     def update(self, text: str, done: float = 0.0, total: float = 0.0) -> None:
         self.bars.update(self.task, description=one_line(text), completed=done, total=total or None)
+
+    def note(self, text: str) -> None:
+        self.bars.console.print(one_line(text), markup=False, emoji=False, soft_wrap=True)
 
 
 @contextlib.contextmanager

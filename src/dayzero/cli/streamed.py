@@ -4,8 +4,8 @@ is done."""
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -68,8 +68,9 @@ def streamed(given: Streamed) -> None:
         page.before = drawing.close
         found = read(given.release, progress=page.progress)
         folder = given.runs / found.name
-        texts = generate(found, asked, folder=folder, way=_way(given, found), wanted=wanted, shown=page.shown,
-                         ended=page.ended, progress=page.progress)
+        with page.progress.kept():
+            texts = generate(found, asked, folder=folder, way=_way(given, found), wanted=wanted, shown=page.shown,
+                             ended=page.ended, progress=page.progress)
     page.close()
     if given.timeline is not None:
         from dayzero.runtime.recovery.job import TIMELINES
@@ -112,7 +113,7 @@ def _wanted(given: Streamed) -> Wanted:
 class _Page:
     """What of the texts is written, and when."""
 
-    progress: Progress
+    progress: _Until
 
     def __init__(self, prompts: tuple[str, ...], *, quiet: bool) -> None:
         self._prompts, self._quiet, self._alone = prompts, quiet, len(prompts) == 1
@@ -136,8 +137,7 @@ class _Page:
             return
         if self._alone:
             self.before()
-            if isinstance(self.progress, _Until):
-                self.progress.over = True
+            self.progress.over = True
         with output():
             sys.stdout.write(text)
             sys.stdout.flush()
@@ -154,10 +154,24 @@ class _Until(Progress):
 
     def __init__(self, inner: Progress) -> None:
         self._inner, self.over = inner, False
+        self._notes = list[str]()
+        """Of the time since."""
 
     def update(self, text: str, done: float = 0.0, total: float = 0.0) -> None:
         if not self.over:
             self._inner.update(text, done, total)
+
+    def note(self, text: str) -> None:
+        self._notes.append(text) if self.over else self._inner.note(text)
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Notes that would have come into the text are told if the block fails; what it returns has them else."""
+        try:
+            yield
+        except BaseException:
+            sys.stderr.write("".join(f"\n{note}" for note in self._notes) + "\n" * bool(self._notes))
+            raise
 
 
 def _figures(texts: Texts) -> str:

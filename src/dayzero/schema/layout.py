@@ -12,6 +12,7 @@ DEGREES = ("tp", "pp", "ep", "dp", "cp")
 _SPELLING = "write it like tp=2,pp=1 with tp, pp, ep, dp, cp"
 _DIGITS = 7
 _SHORT = 40
+_ALONE = "one device"
 
 
 class Layout(Noun, frozen=True, kw_only=True):
@@ -65,7 +66,7 @@ class Layout(Noun, frozen=True, kw_only=True):
         used = {name: getattr(self, name) for name in DEGREES if getattr(self, name) > 1}
         if self.attention_degree != self.tp:
             used["attention_tp"] = self.attention_tp
-        return " ".join(f"{name}={degree}" for name, degree in used.items()) or "one device"
+        return " ".join(f"{name}={degree}" for name, degree in used.items()) or _ALONE
 
     def check_world(self, world_size: int) -> Layout:
         """Itself. Raises LayoutError when it does not take exactly that many devices."""
@@ -77,9 +78,10 @@ class Layout(Noun, frozen=True, kw_only=True):
 
     @classmethod
     def parse(cls, text: str) -> Layout:
-        """`"tp=2,pp=1"` -> Layout; no text is one device. Raises LayoutError with the word that is wrong."""
+        """`"tp=2,pp=1"` -> Layout; also what `text` gives; none: one device. Raises LayoutError with what is wrong."""
         degrees: dict[str, int] = {}
-        for part in filter(None, text.replace(" ", ",").split(",")):
+        given = "" if text == _ALONE else text
+        for part in filter(None, given.replace(" ", ",").split(",")):
             name, _, number = part.partition("=")
             if name not in (*DEGREES, "attention_tp") or not number.isdecimal():
                 raise LayoutError(f"not a degree: {_short(part)!r}", _SPELLING)

@@ -9,14 +9,13 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import msgspec
-
 from dayzero.errors import DayzeroError, NotPossible, StageError
 from dayzero.progress import SILENT, Progress
 from dayzero.runtime.starting import Start
 from dayzero.schema import Layout, Lost
 
 from .crew import Crew, Member, how
+from .losses import Losses, told
 from .messages import (
     Asked,
     Beat,
@@ -56,21 +55,17 @@ class Controller:
         self._spares, self._refill = spares, refill
         self.epoch, self.seats = 0, dict[int, int]()
         """Rank -> number of its member."""
-        self.requests, self.losses = Requests(), list[Lost]()
+        self.requests, self.losses = Requests(), Losses()
         self._joined, self._anew, self._broken, self._short = False, False, False, False
         """Whether the members of the epoch have been told their places; whether all places are to be given anew;
         whether nothing could be served, so that only another request is a reason to try again; whether spares lack."""
-        self._orders = 0
+        self._orders, self._watch = 0, Watch(self.deadlines)
         """Orders to serve in this epoch."""
-        self._watch = Watch(self.deadlines)
-        self._done: dict[int, int] = {}
-        """Rank -> orders that it has followed to the end."""
-        self._shares: dict[int, Share] = {}
-        self._loaded: set[int] = set()
-        self._failed: dict[int, Failed] = {}
-        self._leaving, self._noticed, self._fruitless = 0.0, 0.0, 0
-        """Until when members may leave an epoch that has failed; 0: it has not. When the last loss was noticed. Epochs
-        that have failed since there was a token."""
+        self._done, self._shares = dict[int, int](), dict[int, Share]()
+        """Rank -> orders that it has followed to the end, and what it held then."""
+        self._loaded, self._failed = set[int](), dict[int, Failed]()
+        self._leaving, self._fruitless = 0.0, 0
+        """Until when members may leave an epoch that has failed; 0: it has not. Epochs that failed since a token."""
 
     # what others ask
 
@@ -142,7 +137,7 @@ class Controller:
         lost, reason = self._look()
         if reason:
             self._recover(lost, reason)
-        if self._short and (self.idle or not self._noticed):  # till then the processor is for those that recover
+        if self._short and (self.idle or not self.losses.open):  # till then the processor is for those that recover
             self._short = False
             self.crew.fill(self.layout.world_size + self._spares, self.layout)
         self._tell_progress()
@@ -185,7 +180,7 @@ class Controller:
     def _look(self) -> tuple[dict[int, str], str]:
         """One round of news: ({rank: why it is lost}, what happened); no words: the epoch goes on."""
         if lost := self._hear():
-            return lost, "; ".join(f"rank {rank} {why}" for rank, why in lost.items())
+            return lost, told(lost)
         if wrong := next((one for one in self._failed.values() if one.error), None):
             self._refused(wrong)
             return {}, wrong.reason
@@ -210,9 +205,9 @@ class Controller:
         count, left = self.requests.tokens
         loading = len(self._loaded) < len(self.seats)
         phase = f"{len(self._loaded)} of {len(self.seats)} ranks loaded" if loading else f"{count} tokens"
-        again = f", epoch {self.epoch}" if self.losses else ""
-        self.progress.update(f"{self.layout.text}{again}: {phase}", 0.0 if loading else count,
-                             0.0 if loading else count + left)
+        again = f", epoch {self.epoch}" if self.losses.ranks else ""
+        total = 0.0 if loading else count + left
+        self.progress.update(f"{self.layout.text}{again}: {phase}", count if total else 0.0, total)
 
     def _refused(self, wrong: Failed) -> None:
         """A member says that this cannot be served. Raises that, unless it is about a layout for fewer ranks: another
@@ -232,7 +227,9 @@ class Controller:
         for member, news in self.crew.heard(_TICK):
             rank = ranks.get(member.number)
             if news is None:
-                if rank is not None:
+                if rank is None:
+                    self._spare_lost(member)
+                else:
                     lost[rank] = how(member)
             elif rank is None or isinstance(news, Here):
                 member.ready = member.ready or isinstance(news, Here | Failed | Loaded)
@@ -266,21 +263,21 @@ class Controller:
         if not self.requests.token(news):
             return
         self._fruitless = 0
-        if self._noticed:
-            self.losses[-1] = msgspec.structs.replace(self.losses[-1], token_s=time.monotonic() - self._noticed)
-            self._noticed = 0.0
+        self.losses.token()
 
     def _has_loaded(self, rank: int, news: Loaded) -> None:
         self._loaded.add(rank)
-        all_ = len(self._loaded) == len(self.seats)
-        if all_:
+        whole = len(self._loaded) == len(self.seats)
+        if whole:
             self._shares = {}
             self.requests.weights_are_there()
-        if self._noticed:
-            last = self.losses[-1]
-            self.losses[-1] = msgspec.structs.replace(
-                last, read_bytes=last.read_bytes + news.read,
-                joined_s=time.monotonic() - self._noticed if all_ else last.joined_s)
+        self.losses.loaded(news.read, whole=whole)
+
+    def _spare_lost(self, member: Member) -> None:
+        """One that waited is replaced; one that could not start would not start again either."""
+        again = self._refill and member.ready
+        self._short = self._short or again
+        self.progress.note(self.losses.spare(how(member), again=again))
 
     def _silent(self, out: set[int]) -> dict[int, str]:
         """Members that do not beat, or that the others wait for: they are killed, so that the others see it."""
@@ -303,8 +300,10 @@ class Controller:
         for rank, member in self.members().items():
             if rank in lost:
                 self.crew.end(member)
-        self._settle()
+        if late := self._settle():
+            lost, reason = lost | late, f"{reason}; {told(late)}"
         settled = time.monotonic() - noticed
+        self.progress.note(reason)
         self.crew.check_room()
         self._fruitless += 1
         if self._fruitless > _TRIES:
@@ -312,23 +311,25 @@ class Controller:
             raise self.crew.given_up(f"{reason}: {_TRIES} times without a new token",
                                      finite=not any(one.own for one in self._failed.values()))
         taken_over = self._reseat()
-        self.losses.append(Lost(epoch=self.epoch, ranks=tuple(sorted(lost)), reason=reason, layout=self.layout,
-                                taken_over=taken_over, settled_s=settled))
-        self._noticed = noticed  # from here on tokens are of the next epoch, not late ones of this
+        self.losses.add(Lost(epoch=self.epoch, ranks=tuple(sorted(lost)), reason=reason, layout=self.layout,
+                             taken_over=taken_over, settled_s=settled), noticed)  # tokens are of the next epoch now
         self._short = self._refill
 
-    def _settle(self) -> None:
-        """Wait until the others have left their groups; those that do not in time are lost as well. Before they have
-        met there is nothing to leave: they may go on reading."""
+    def _settle(self) -> dict[int, str]:
+        """Wait until the others have left their groups; {rank: why it is lost as well}. Before they have met there is
+        nothing to leave: they may go on reading."""
+        lost: dict[int, str] = {}
         if not self._orders:
-            return
+            return lost
         if not self._leaving:
             self._have_left()
         while any(not member.ready for member in self.members().values()) and time.monotonic() < self._leaving:
-            self._hear()
-        for member in self.members().values():
+            lost |= self._hear()
+        for rank, member in self.members().items():
             if not member.ready:
                 self.crew.end(member)
+                lost[rank] = f"did not leave the others in {self.deadlines.settling:g} s"
+        return lost
 
     def _reseat(self) -> bool:
         """Who takes which place next. Whether the layout could be kept."""
@@ -343,8 +344,7 @@ class Controller:
             self.seats, self.layout = reseated(layout, self.layout, before, spares), layout
             return False
         missing = self.layout.world_size - len(before)
-        for _ in range(max(0, missing - sum(not member.ready for member in self.crew.members.values()))):
-            self.crew.start()
+        self.crew.fill(self.layout.world_size)
         self.crew.until(lambda: len(self.waiting()) >= missing, "a spare that is starting", self.deadlines.joining)
         self.seats = seated(self.layout, before, self.waiting()) or {}
         return True

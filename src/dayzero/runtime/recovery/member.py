@@ -56,15 +56,25 @@ class Heart:
     def begin(self, epoch: int, phase: str) -> None:
         """Count from nothing."""
         self._pace.begin()
-        self.epoch, self.phase = epoch, phase
+        self.epoch = epoch
+        self.turn(phase)
+
+    def turn(self, phase: str) -> None:
+        """Do something else from now on. What holds for it holds at once, so it is told before anything comes of it.
+        Raises GoneError."""
+        self.phase = phase
+        self._beat()
 
     def _run(self) -> None:
         with contextlib.suppress(GoneError):
             while not self._stop.wait(INTERVAL):
-                pace = self._pace
-                phase = self.phase  # as it is now: the other thread may go on meanwhile
-                moved = _read_mib() if phase == "loading" else pace.layers
-                self._channel.send(Beat(self.epoch, pace.passes, pace.inside, phase, moved))
+                self._beat()
+
+    def _beat(self) -> None:
+        pace = self._pace
+        phase = self.phase  # as it is now: the other thread may go on meanwhile
+        moved = _read_mib() if phase == "loading" else pace.layers
+        self._channel.send(Beat(self.epoch, pace.passes, pace.inside, phase, moved))
 
     def stop(self) -> None:
         """No more beats."""
@@ -124,9 +134,9 @@ class Incoming:
     def rest(self, share: Share) -> None:
         """Say that all is served, and wait until there is more."""
         self._channel.send(Finished(self._epoch, self._followed, share))
-        self._heart.phase = "waiting"
+        self._heart.turn("waiting")
         self._inbox.first()
-        self._heart.phase = "serving"
+        self._heart.turn("serving")
 
 
 def attend(channel: Channel[Order], serving: Serving, pace: Pace) -> None:
@@ -159,7 +169,7 @@ def _loaded(order: Join, channel: Channel[Order], serving: Serving, heart: Heart
         read = serving.load(order)
     except Exception as error:  # of whatever class a library says that something is wrong with
         return _failed(error, order.epoch, channel, serving, heart)
-    heart.phase = "waiting"
+    heart.turn("waiting")
     channel.send(Loaded(order.epoch, read))
     return order.epoch
 
@@ -195,10 +205,10 @@ def _failed(error: Exception, epoch: int, channel: Channel[Order], serving: Serv
     """Leave the groups, then say why. 0: no epoch."""
     if not isinstance(error, LeftError):
         traceback.print_exception(error)  # into the member's log
-    heart.phase = "leaving"
+    heart.turn("leaving")
     _let_go(error)
     serving.leave()
-    heart.phase = "waiting"
+    heart.turn("waiting")
     channel.send(_why(error, epoch))
     return 0
 

@@ -211,7 +211,7 @@ class Session:
     @property
     def losses(self) -> tuple[Lost, ...]:
         """What happened to ranks so far."""
-        return tuple(self._controller.losses)
+        return tuple(self._controller.losses.ranks)
 
     def settled(self) -> None:
         """Wait for what ranks say of themselves after the last request, unless they have others."""
@@ -223,7 +223,7 @@ class Session:
         ranks = [text for share in self.shares.values() for text in share.events]
         why = self._tokens.plain if self._tokens else ""
         plain = f"prompts are not a user's turn: the chat template refuses them ({why})" if why else ""
-        told = (self._said, *(lost.told for lost in self.losses), *ranks, plain)
+        told = (self._said, *self._controller.losses.told, *ranks, plain)
         return tuple(dict.fromkeys(text for text in told if text))
 
     def close(self) -> None:

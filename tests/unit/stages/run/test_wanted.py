@@ -35,6 +35,17 @@ def test_what_cannot_be_is_refused(wanted: Wanted, word: str, model: ModelSpec) 
         wanted.checked(model)
 
 
+@pytest.mark.parametrize(("wanted", "option"), [
+    (Wanted(max_new_tokens=0), "--max-new-tokens"), (Wanted(samples=0), "--samples"),
+    (Wanted(sampling=Sampling(-1.0)), "--temperature"), (Wanted(sampling=Sampling(1.0, -1)), "--top-k"),
+    (Wanted(sampling=Sampling(1.0, 0, 2.0)), "--top-p"), (Wanted(samples=2), "--temperature"),
+])
+def test_a_hint_names_what_to_change(wanted: Wanted, option: str, model: ModelSpec) -> None:
+    with pytest.raises(UsageError) as caught:
+        wanted.checked(model)
+    assert caught.value.hint.startswith(f"give {option} of ")
+
+
 def test_samples_have_seeds_of_their_own(model: ModelSpec) -> None:
     wanted = Wanted(samples=3, sampling=Sampling(0.5, 7, 0.9, 40)).checked(model)
     assert [wanted.of_sample(number) for number in range(3)] == [Sampling(0.5, 7, 0.9, seed) for seed in (40, 41, 42)]
