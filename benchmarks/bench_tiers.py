@@ -23,6 +23,10 @@ from typing import Any
 
 import torch
 
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from tests.support.tiered import place
+
 HIDDEN, WIDTH, LAYERS, EXPERTS, CHOSEN, VOCABULARY = 1024, 1280, 16, 64, 4, 8192
 EXPERT = 3 * HIDDEN * WIDTH * 2
 PROMPT = 8
@@ -103,16 +107,6 @@ class Timed:
 
     def _end(self, *_: Any) -> None:
         self.seconds.append(time.perf_counter() - self._began)
-
-
-def place(model: Any, tensors: dict[str, torch.Tensor]) -> None:
-    for name, tensor in tensors.items():
-        path, _, leaf = name.rpartition(".")
-        module = model.get_submodule(path)
-        if leaf in module._parameters:
-            module._parameters[leaf] = torch.nn.Parameter(tensor, requires_grad=False)
-        else:
-            module._buffers[leaf] = tensor
 
 
 def in_tiers(folder: Path, memory: int, options: dict[str, Any]) -> tuple[Any, Any]:

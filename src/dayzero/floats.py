@@ -17,13 +17,20 @@ _SPELLINGS = {
 }  # fmt: skip
 
 
-def _e4m3() -> Values:
-    """OCP 8-bit floating point, e4m3fn: bias 7, no infinity, NaN where exponent and mantissa are all ones."""
+LARGEST = {"F8_E4M3": 448.0, "F8_E5M2": 57344.0, "F8_E4M3FNUZ": 240.0, "F8_E5M2FNUZ": 57344.0}
+"""Largest number of the 8-bit floats (OCP 8-bit floating point 1.0; arXiv:2206.02915 for FNUZ)."""
+
+
+def _eight_bits(dtype: str, mantissa: int, bias: int) -> Values:
+    """Of the 256 codes. None of these has infinities; what is above the largest number is NaN."""
     codes = np.arange(256)
-    exponent, mantissa = codes >> 3 & 15, codes & 7
-    size = np.where(exponent > 0, np.ldexp(1 + mantissa / 8, exponent - 7), np.ldexp(mantissa / 8, -6))
-    size[(codes & 127) == 127] = np.nan
-    return np.where(codes > 127, -size, size).astype(np.float32)
+    exponent, fraction = (codes & 127) >> mantissa, (codes & ((1 << mantissa) - 1)) * 2.0**-mantissa
+    size = np.where(exponent > 0, np.ldexp(1 + fraction, exponent - bias), np.ldexp(fraction, 1 - bias))
+    size[size > LARGEST[dtype]] = np.nan
+    if dtype.endswith("FNUZ"):
+        size[128] = np.nan  # there is no negative zero
+    made: Values = np.where(codes > 127, -size, size).astype(np.float32)
+    return made
 
 
 def _e8m0() -> Values:
@@ -33,8 +40,9 @@ def _e8m0() -> Values:
     return size.astype(np.float32)
 
 
-_TABLES = {"F8_E4M3": _e4m3(), "F8_E8M0": _e8m0(),
-           "F8_E5M2": (np.arange(256, dtype="<u2") << 8).view("<f2").astype(np.float32)}
+_TABLES = {"F8_E4M3": _eight_bits("F8_E4M3", 3, 7), "F8_E8M0": _e8m0(),
+           "F8_E5M2": (np.arange(256, dtype="<u2") << 8).view("<f2").astype(np.float32),
+           "F8_E4M3FNUZ": _eight_bits("F8_E4M3FNUZ", 3, 8), "F8_E5M2FNUZ": _eight_bits("F8_E5M2FNUZ", 2, 16)}
 FLOATS = frozenset((*_PLAIN, "BF16", *_TABLES))
 """dtypes that `decode` knows."""
 ROUNDOFF = {"F64": 2.0**-53, "F32": 2.0**-24, "F16": 2.0**-11, "BF16": 2.0**-8, "F8_E4M3": 2.0**-4, "F8_E5M2": 2.0**-3}

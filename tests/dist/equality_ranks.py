@@ -17,13 +17,13 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from tests.support.forked import ranks
 from transformers import DynamicCache
 
 from dayzero.runtime.rank import Rank
 from dayzero.runtime.sharding import Mesh, local
 from dayzero.schema import Layout
 
-from .forked import forked
 
 FSDP = ",fsdp"
 STEPS = 8
@@ -90,7 +90,7 @@ def run(number: int, folder: Path, root: Path, own: bool, text: str) -> Any:
 def compared(root: Path, own: bool, text: str, parameters: int, reference: list[tuple[torch.Tensor, torch.Tensor]]
              ) -> dict[str, Any]:
     """What is written of one layout."""
-    made = forked(run, Layout.parse(text.removesuffix(FSDP)).world_size, root, own, text)
+    made = ranks(run, Layout.parse(text.removesuffix(FSDP)).world_size, root, own, text)
     if failed := [each for each in made if isinstance(each, str)]:
         return {"layout": text, "error": failed[0]}
     cells = []

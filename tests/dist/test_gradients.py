@@ -29,7 +29,7 @@ def trained(root: Path, folder: Path, text: str = "", rate: float = 0.0) -> _Tra
         root=str(root), layout=way.layout, passes=(), prompts=prompts, max_new_tokens=1, batch=1, seed=0,
         gradient_rows=4, derivatives=Derivatives(steps=STEPS, samples=0, rate=rate, fsdp=way.fsdp))
     seen = [each.derived for each in forked(
-        way.layout, folder, lambda mesh: work(assignment, mesh, folder, lambda text: None))]
+        way.layout, lambda mesh: work(assignment, mesh, folder, lambda text: None))]
     return _Trained(next((each for each in seen if each.losses), seen[0]),
                     {name: count for each in seen for name, count in each.odd.items()}, Sketches(folder).values)
 

@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 import torch
 import torch.distributed as dist
+from tests.support.forked import ranks
 
 from dayzero.backends import host
 from dayzero.runtime.memory import PeakSampler, release_unused
@@ -26,7 +27,6 @@ from dayzero.runtime.sharding import Mesh
 from dayzero.schema import Budget, Layout
 
 from .equality_ranks import answered, one
-from .forked import forked
 
 Reference = list[tuple[torch.Tensor, torch.Tensor]]
 
@@ -54,16 +54,16 @@ def run(number: int, folder: Path, root: Path, dtype: str, own: bool, given: Bud
 def compared(root: Path, dtype: str, own: bool, given: Budget, text: str, reference: Reference) -> dict[str, Any]:
     """What is written of one layout."""
     layout = Layout.parse(text)
-    made = forked(run, layout.world_size, root, dtype, own, given, layout)
+    made = ranks(run, layout.world_size, root, dtype, own, given, layout)
     if failed := [each for each in made if isinstance(each, str)]:
         return {"layout": text, "error": failed}
-    ranks = []
+    rows = []
     for replica, logits, tokens, over, elements, record in made:
         wanted = reference[replica]
-        ranks.append({"error": float((logits.float() - wanted[0].float()).norm() / wanted[0].float().norm()),
+        rows.append({"error": float((logits.float() - wanted[0].float()).norm() / wanted[0].float().norm()),
                       "tokens": bool(torch.equal(tokens, wanted[1])), "over": over, "elements": elements,
                       "record": record})
-    return {"layout": text, "ranks": ranks}
+    return {"layout": text, "ranks": rows}
 
 
 def main(arguments: list[str]) -> None:

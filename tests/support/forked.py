@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import tempfile
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -16,21 +18,12 @@ from dayzero.errors import NotPossible
 from dayzero.runtime.sharding import Mesh
 from dayzero.schema import Layout
 
-SECONDS = 300
+SECONDS = 300.0
 
 
-def forked(layout: Layout, folder: Path, work: Callable[[Mesh], Any]) -> list[Any]:
-    """What each rank's `work` gives. Raises NotPossible when the ranks do, RuntimeError with the first failure."""
-    folder.mkdir(parents=True, exist_ok=True)
-    fork = multiprocessing.get_context("fork")
-    processes = [fork.Process(target=_run, args=(layout, rank, folder, work)) for rank in range(layout.world_size)]
-    for each in processes:
-        each.start()
-    for each in processes:
-        each.join(SECONDS)
-        each.kill()
-    made = [torch.load(path, weights_only=False) if (path := folder / f"{rank}.pt").exists() else "no result"
-            for rank in range(layout.world_size)]
+def forked(layout: Layout, work: Callable[[Mesh], Any]) -> list[Any]:
+    """What each rank's `work` gives. Raises NotPossible when a rank does, RuntimeError with the first failure."""
+    made = ranks(_met, layout.world_size, layout, work)
     for each in made:
         if isinstance(each, NotPossible):
             raise each
@@ -39,14 +32,37 @@ def forked(layout: Layout, folder: Path, work: Callable[[Mesh], Any]) -> list[An
     return made
 
 
-def _run(layout: Layout, rank: int, folder: Path, work: Callable[[Mesh], Any]) -> None:
-    torch.set_num_threads(1)
-    made: Any
+def _met(number: int, folder: Path, layout: Layout, work: Callable[[Mesh], Any]) -> Any:
     try:
-        made = work(Mesh(layout, rank).join(dist.FileStore(str(folder / "store"), layout.world_size)))
+        return work(Mesh(layout, number).join(dist.FileStore(str(folder / "store"), layout.world_size)))
     except NotPossible as error:
-        made = error
-    except Exception:
-        made = traceback.format_exc()
-    torch.save(made, folder / f"{rank}.pt")
+        return error
+
+
+def ranks(run: Callable[..., Any], world: int, *args: Any, seconds: float = SECONDS) -> list[Any]:
+    """What `run(number, folder, *args)` gives on each of so many ranks, which meet in the folder; text: why there is
+    nothing. They are killed after so many seconds."""
+    fork = multiprocessing.get_context("fork")
+    with tempfile.TemporaryDirectory() as meeting:
+        folder, end = Path(meeting), time.monotonic() + seconds
+        processes = [fork.Process(target=_rank, args=(run, number, folder, *args)) for number in range(world)]
+        for each in processes:
+            each.start()
+        for each in processes:
+            each.join(max(0.1, end - time.monotonic()))
+            each.kill()
+            each.join()
+        return [torch.load(path, weights_only=False) if (path := folder / f"{number}.pt").exists() else
+                f"rank {number} did not finish (exit code {each.exitcode})" for number, each in enumerate(processes)]
+
+
+def _rank(run: Callable[..., Any], number: int, folder: Path, *args: Any) -> None:
+    torch.set_num_threads(1)
+    try:
+        result = run(number, folder, *args)
+    except Exception as error:
+        traceback.print_exc()
+        result = f"rank {number}: {type(error).__name__}: {error}"
+    torch.save(result, folder / f"{number}.part")
+    (folder / f"{number}.part").rename(folder / f"{number}.pt")
     os._exit(0)  # a fork of a process with threads

@@ -12,7 +12,9 @@ from dayzero.floats import FLOATS, ROUNDOFF, cast, decode, dtype_named, roundoff
 @pytest.mark.parametrize(("dtype", "code", "value"), [
     ("F8_E4M3", 0x7E, 448.0), ("F8_E4M3", 0x01, 2.0**-9), ("F8_E4M3", 0x08, 2.0**-6), ("F8_E4M3", 0xB8, -1.0),
     ("F8_E4M3", 0x7F, np.nan), ("F8_E5M2", 0x7B, 57344.0), ("F8_E5M2", 0x7C, np.inf), ("F8_E5M2", 0x01, 2.0**-16),
-    ("F8_E8M0", 127, 1.0), ("F8_E8M0", 0, 2.0**-127), ("F8_E8M0", 255, np.nan)])
+    ("F8_E4M3FNUZ", 0x7F, 240.0),
+    ("F8_E4M3FNUZ", 0x80, np.nan), ("F8_E5M2FNUZ", 0x01, 2.0**-17), ("F8_E8M0", 127, 1.0),
+    ("F8_E8M0", 0, 2.0**-127), ("F8_E8M0", 255, np.nan)])
 def test_single_codes(dtype: str, code: int, value: float) -> None:
     np.testing.assert_array_equal(decode(bytes([code]), dtype), np.float32([value]))
 
@@ -48,6 +50,15 @@ def test_against_torch() -> None:
             assert np.mean(cast(values, dtype) == expected) > 0.999
         else:
             np.testing.assert_array_equal(cast(values, dtype), expected)
+
+
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz",
+                                   "float8_e8m0fnu"])
+def test_every_code_against_torch(dtype: str) -> None:
+    torch = pytest.importorskip("torch")
+    name = dtype.replace("float8_", "F8_").replace("fnuz", "FNUZ").replace("fnu", "").replace("fn", "")
+    expected = torch.arange(256, dtype=torch.uint8).view(getattr(torch, dtype)).float().numpy()
+    np.testing.assert_array_equal(decode(bytes(range(256)), name.replace("e", "E").replace("m", "M")), expected)
 
 
 def test_spellings() -> None:

@@ -7,14 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from dayzero.floats import FLOATS, LARGEST, decode
+
 Array = np.ndarray[Any, np.dtype[Any]]
 FP4_LEVELS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 """Magnitudes of the eight codes of a 4-bit float (OCP MX 1.0, E2M1)."""
-E4M3_MAX, E5M2_MAX, E4M3FNUZ_MAX, FP4_MAX = 448.0, 57344.0, 240.0, 6.0
-LARGEST = {"F8_E4M3": E4M3_MAX, "F8_E5M2": E5M2_MAX, "F8_E4M3FNUZ": E4M3FNUZ_MAX, "F8_E5M2FNUZ": E5M2_MAX}
-"""Largest number of the 8-bit floats, by safetensors dtype."""
-_FORMATS = {"F8_E4M3": (3, 7), "F8_E5M2": (2, 15), "F8_E4M3FNUZ": (3, 8), "F8_E5M2FNUZ": (2, 16)}
-"""(bits of the mantissa, bias of the exponent)"""
+FP4_MAX = 6.0
 
 
 def to_bf16(values: Array) -> Array:
@@ -23,32 +21,12 @@ def to_bf16(values: Array) -> Array:
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
 
 
-def from_bf16(codes: Array) -> Array:
-    """float32 of uint16."""
-    return (codes.astype(np.uint32) << 16).view(np.float32)
-
-
-@cache
-def decoded(dtype: str) -> Array:
-    """float32 of the 256 codes of an 8-bit float; NaN where a code is none."""
-    mantissa, bias = _FORMATS[dtype]
-    codes = np.arange(256)
-    exponent, fraction = (codes & 0x7F) >> mantissa, codes & ((1 << mantissa) - 1)
-    part = fraction * 2.0**-mantissa
-    value = np.where(exponent > 0, (1 + part) * 2.0 ** (exponent - bias), part * 2.0 ** (1 - bias))
-    value = np.where(codes & 0x80, -value, value)
-    value[np.abs(value) > LARGEST[dtype]] = np.nan
-    if dtype.endswith("FNUZ"):
-        value[0x80] = np.nan
-    return value.astype(np.float32)
-
-
 @cache
 def _codes(dtype: str) -> Array:
     """Code of the nearest 8-bit float for each of the 65,536 half floats; what is too large is the largest."""
     half = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
-    known = decoded(dtype)[:128]
-    order = np.argsort(np.where(np.isnan(known), np.inf, known), kind="stable")[:np.sum(~np.isnan(known))]
+    known = decode(np.arange(128, dtype=np.uint8), dtype)
+    order = np.argsort(np.where(np.isnan(known), np.inf, known), kind="stable")[:np.sum(np.isfinite(known))]
     nearest = order[_nearest(np.nan_to_num(np.abs(half), nan=0.0, posinf=6.5e4), known[order])]
     negative = np.signbit(half) & (nearest > 0)
     return (nearest + 128 * negative).astype(np.uint8)
@@ -88,11 +66,6 @@ def to_power(values: Array) -> Array:
     return codes
 
 
-def from_power(codes: Array) -> Array:
-    """float32 of exponents + 127."""
-    return np.exp2(codes.astype(np.float32) - 127)
-
-
 def to_plain(values: Array, dtype: str) -> Array:
     """Values in a dtype of the safetensors format that holds one number in each element. Raises KeyError for others."""
     if dtype == "BF16":
@@ -106,11 +79,9 @@ def to_plain(values: Array, dtype: str) -> Array:
 
 def from_plain(codes: Array, dtype: str) -> Array:
     """float32 of what `to_plain` made."""
-    if dtype == "BF16":
-        return from_bf16(codes)
-    if dtype in LARGEST:
-        return decoded(dtype)[codes]
-    return from_power(codes) if dtype == "F8_E8M0" else codes.astype(np.float32)
+    if dtype not in FLOATS:
+        return codes.astype(np.float32)
+    return decode(np.ascontiguousarray(codes), dtype).reshape(codes.shape)
 
 
 PLAIN = {"F16": np.float16, "F32": np.float32, "F64": np.float64, "I64": np.int64, "I32": np.int32, "I16": np.int16,

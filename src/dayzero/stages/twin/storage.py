@@ -14,8 +14,9 @@ from math import prod
 import numpy as np
 
 from dayzero.errors import ReleaseError
+from dayzero.floats import LARGEST
 
-from .floats import FP4_MAX, LARGEST, PLAIN, Array, from_plain, from_power, to_fp4, to_plain, to_power
+from .floats import FP4_MAX, PLAIN, Array, from_plain, to_fp4, to_plain, to_power
 
 WEIGHTS = ("weight", "packed", "packed_transposed")
 POWERS = ("U8", "F8_E8M0")
@@ -164,7 +165,7 @@ class Storage:
             largest = np.maximum.reduceat(largest, np.arange(0, extent, size or max(1, extent)), axis=axis)
         if part.dtype in POWERS:  # OCP MX 1.0, section 6.3: the largest's exponent, less that of the format's largest
             steps = 2.0 ** np.floor(np.log2(self._largest()))
-            return from_power(to_power(largest / steps))
+            return from_plain(to_power(largest / steps), "F8_E8M0")
         exact = np.maximum(largest / self._largest() / overall, 1e-9)
         return from_plain(to_plain(exact, part.dtype), part.dtype)
 
