@@ -160,7 +160,7 @@ def digest_of(folder: Path, *, verify: bool = False) -> str:
         for item in dump.items if verify else ():
             dump.verify(item)
         for line in sorted(f"{item.entry.name} {item.entry.what} {item.entry.slot} {item.entry.pass_no} "
-                           f"{item.entry.call} {item.entry.sha256}" for item in dump.items):
+                           f"{item.entry.call} {item.entry.digest}" for item in dump.items):
             whole.update(f"{line}\n".encode())
     return whole.hexdigest()
 

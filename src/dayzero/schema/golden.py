@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from .base import Column, Noun
 from .layout import Layout
 
-GOLDEN_FORMAT = 1
+GOLDEN_FORMAT = 2
 """Version of the format."""
 
 What = Literal["input", "output", "router", "logits", "gradient", "parameter", "logprobs"]
@@ -139,8 +139,8 @@ class Entry(Noun, frozen=True, kw_only=True, gc=False):
     """Degrees (tp, ep, dp) over whose ranks values must be added up; empty: nothing is left to add."""
     key: str = ""
     """Name in the part file; empty: values were not kept."""
-    sha256: str = ""
-    """Of the bytes of the values that were kept, in hex."""
+    digest: str = ""
+    """Of the bytes of the values that were kept, `algorithm:hex`; see `runtime.golden.digests`."""
     sample: Sample | None = None
     """Which values were kept; None: all of them."""
 

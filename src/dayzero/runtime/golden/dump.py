@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +14,7 @@ from dayzero.schema import Layout
 from dayzero.schema.golden import PADDING, Entry, Pass, RankDump, Rows
 from dayzero.schema.release import ITEM_BITS
 
+from .digests import Comparing
 from .files import (
     Place,
     broken,
@@ -122,12 +122,16 @@ class Dump:
         """Raises StoreError when the values are not those that were written; nothing for an entry without values."""
         if item.place is None:
             return
-        digest = hashlib.sha256()
+        try:
+            found = Comparing(item.entry.digest)
+        except KeyError as unknown:
+            raise StoreError(f"{item.place.path}: {item.entry.key} has a digest of an unknown kind: {unknown}", AGAIN
+                             ) from None
         for first in range(0, item.place.nbytes, BLOCK):
             count = min(BLOCK, item.place.nbytes - first)
-            digest.update(self.files.read(item.place.path, item.place.start + first, count).data)
-        if digest.hexdigest() != item.entry.sha256:
-            raise StoreError(f"{item.place.path}: {item.entry.key} is not what was written: its SHA-256 differs", AGAIN)
+            found.update(self.files.read(item.place.path, item.place.start + first, count).data)
+        if not found.same:
+            raise StoreError(f"{item.place.path}: {item.entry.key} is not what was written: its digest differs", AGAIN)
 
     def close(self) -> None:
         """Close all files; a later read opens them again."""

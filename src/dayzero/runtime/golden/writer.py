@@ -6,7 +6,6 @@ What comes in are bytes; what made them is nobody's business here.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +19,7 @@ from dayzero.schema.release import ITEM_BITS
 from dayzero.schema.store import write_atomic
 from dayzero.text import one_line
 
+from .digests import digest
 from .files import ENTRIES, PASSES, manifest_name, part_name
 
 PART = 32 * 2**20
@@ -67,7 +67,7 @@ class Writer:
             given = memoryview(data)
             view = given.cast("B") if given.nbytes else memoryview(b"")
             key = f"{entry.pass_no}/{entry.order}/{entry.name}/{entry.what}/{entry.slot}"
-            entry = msgspec.structs.replace(entry, key=key, sha256=hashlib.sha256(view).hexdigest())
+            entry = msgspec.structs.replace(entry, key=key, digest=digest(view))
             self._kept.append(_Kept(entry, view))
             self._held += view.nbytes
             self.nbytes += view.nbytes

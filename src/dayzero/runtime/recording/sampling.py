@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dayzero.errors import UsageError
+from dayzero.runtime.golden.dump import positions
 from dayzero.schema import Column
-from dayzero.schema.golden import Held, Sample
+from dayzero.schema.golden import Held, Rows, Sample
 
-Ints = NDArray[np.int64]
 SMALL = 4096
 """Tensors of fewer values are kept whole."""
 _ROWS, _COLUMNS = 1, 2
@@ -31,29 +33,38 @@ class Sampling:
             raise UsageError(f"a sample of {self.rows:g} of the rows and {self.columns:g} of the columns is none",
                              "give shares above 0 and up to 1")
 
-    def of(self, shape: tuple[int, ...], rows: Ints | None, held: tuple[Held, ...], *, columns: bool = True
-           ) -> Sample | None:
-        """What is kept of a tensor. `rows`: [rows, 2] (sequence, position) of the first axis; None: it is another axis,
-        and its index in the whole tensor counts. None: all of it."""
-        if np.prod(shape, dtype=float) < SMALL:
+    def of(self, shape: tuple[int, ...], rows: tuple[Rows, ...] | None, held: tuple[Held, ...], *,
+           columns: bool = True) -> Sample | None:
+        """What is kept of a tensor. `rows`: of its first axis; None: it is another axis, and its index in the whole
+        tensor counts. None: all of it."""
+        if prod(shape) < SMALL:
             return None
         first = None
-        if rows is not None or len(shape) > 1:
-            keys = _mixed(rows[:, 0], rows[:, 1]) if rows is not None else _mixed(_whole(shape, 0, held), np.int64(0))
-            first = _kept(keys, self.rows, self.seed * 4 + _ROWS)
+        if rows is not None:
+            first = _of_rows(rows, self.rows, self.seed * 4 + _ROWS)
+        elif len(shape) > 1:
+            first = _of_axis(shape[0], _along(0, held), 0, self.rows, self.seed * 4 + _ROWS)
         last = None
         if columns and (len(shape) > 1 or first is None):
-            last = _kept(_mixed(_whole(shape, len(shape) - 1, held), np.int64(1)), self.columns,
-                         self.seed * 4 + _COLUMNS)
+            last = _of_axis(shape[-1], _along(len(shape) - 1, held), 1, self.columns, self.seed * 4 + _COLUMNS)
         return Sample(rows=first, columns=last)
 
 
-def _whole(shape: tuple[int, ...], axis: int, held: tuple[Held, ...]) -> Ints:
-    """Index in the whole tensor of each index along an axis."""
-    own = next((each for each in held if each.axis == axis), None)
-    if own is None:
-        return np.arange(shape[axis], dtype=np.int64)
-    return own.indices
+def _along(axis: int, held: tuple[Held, ...]) -> Held | None:
+    return next((each for each in held if each.axis == axis), None)
+
+
+@lru_cache(maxsize=64)  # all tensors of a pass have the same ones
+def _of_rows(rows: tuple[Rows, ...], share: float, seed: int) -> Column | None:
+    every = positions(rows)
+    return _kept(_mixed(every[:, 0], every[:, 1]), share, seed)
+
+
+@lru_cache(maxsize=1024)
+def _of_axis(size: int, held: Held | None, number: int, share: float, seed: int) -> Column | None:
+    """By the index in the whole tensor."""
+    whole = np.arange(size, dtype=np.int64) if held is None else held.indices
+    return _kept(_mixed(whole, np.int64(number)), share, seed)
 
 
 def _kept(keys: NDArray[np.uint64], share: float, seed: int) -> Column | None:

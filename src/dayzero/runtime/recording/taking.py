@@ -21,6 +21,8 @@ from .values import DTYPES, by_rows, local
 
 _NEAR_ROOT = ("head", "model")
 """Kinds that may be called for the last positions only."""
+_DECIDE = ("router", "experts")
+"""Kinds that may take or give a decision."""
 _FEW = 2
 _MASK = "mask"
 """How arguments end that say which tokens see which: their size grows with the square of the tokens."""
@@ -31,6 +33,8 @@ def role(kind: Kind, what: What, slot: str, tensor: torch.Tensor, beside: Sequen
     """(what a tensor is, its slot); None: it is not taken. `beside`: all tensors of the same call and direction."""
     if tensor.dtype not in DTYPES:
         return None
+    if kind not in _DECIDE:
+        return _plain(kind, what, slot, tensor)
     indices = next((each for each in beside if each.dim() == _FEW and not each.is_floating_point()
                     and each.dtype != torch.bool), None)
     decides = (kind == "router" and what == "output") or (kind == "experts" and what == "input" and indices is not None)
@@ -40,6 +44,11 @@ def role(kind: Kind, what: What, slot: str, tensor: torch.Tensor, beside: Sequen
         return "router", "weights"
     if kind == "router" and what == "output":
         return "router", "scores"
+    return _plain(kind, what, slot, tensor)
+
+
+def _plain(kind: Kind, what: What, slot: str, tensor: torch.Tensor) -> tuple[What, str] | None:
+    """Of what decides nothing."""
     if what == "input" and (slot.endswith(_MASK) or (not tensor.is_floating_point() and kind != "embedding")):
         return None
     return ("logits", slot) if kind == "model" and what == "output" and slot == "logits" else (what, slot)
@@ -107,9 +116,10 @@ class Taker:
         if self._mode == "statistics":
             return Taken(entry, statistics, None, None)
         if self._mode == "sampled":
-            rows = positions(entry.rows or made.rows) if entry.axes[:1] == ("token",) else None
-            sample = self._sampling.of(entry.shape, rows if rows is not None and len(rows) == len(value) else None,
-                                       entry.held, columns=entry.what != "router")
+            rows = entry.rows or made.rows
+            told = entry.axes[:1] == ("token",) and sum(each.count for each in rows) == len(value)
+            sample = self._sampling.of(entry.shape, rows if told else None, entry.held,
+                                       columns=entry.what != "router")
             entry, value = msgspec.structs.replace(entry, sample=sample), _chosen(value, entry.shape, sample)
         return Taken(entry, statistics, *on_host(value))
 

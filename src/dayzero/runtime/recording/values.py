@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Iterator, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -106,29 +106,40 @@ def by_rows(own: Local, batch: int, length: int, *, last: bool = False) -> tuple
     of the tokens: another one of that length, of several the one that is farthest apart in memory. `last`: fewer
     tokens than that are the last ones.
     """
-    whole = [next((each.size for each in own.held if each.axis == axis), size)
-             for axis, size in enumerate(own.value.shape)]
-    rest = _named([f"dim{axis}" for axis in range(1, len(whole))], own.value)
+    value = own.value
+    axis, axes, fewer, held = _rows(tuple(value.shape), value.stride(), value.is_floating_point(), own.held, batch,
+                                    length, last)
+    if axis is None:
+        return own, axes, fewer
+    return own._replace(value=value.movedim(axis, 1).flatten(0, 1), held=held), axes, fewer
+
+
+@lru_cache(maxsize=4096)  # a model has many tensors of few shapes
+def _rows(shape: tuple[int, ...], strides: tuple[int, ...], floating: bool, held: tuple[Held, ...], batch: int,
+          length: int, last: bool) -> tuple[int | None, tuple[str, ...], bool, tuple[Held, ...]]:
+    """(axis of the tokens that is to be joined with the first one; None: none, names of the axes then, whether they are
+    the last ones of each sequence, what is held of them)."""
+    whole = [next((each.size for each in held if each.axis == axis), size) for axis, size in enumerate(shape)]
+    rest = _named([f"dim{axis}" for axis in range(1, len(whole))], floating)
     if not batch * length or not whole:
-        return own, ("dim0", *rest) if whole else (), False
+        return None, ("dim0", *rest) if whole else (), False, held
     single = length == 1 and 1 in (whole[1:] if len(whole) > _FLAT or batch == 1 else ())  # the tokens' axis is there
     if whole[0] == batch * length and not single and not (batch == 1 and whole[1:2] == [length]):
-        return own, ("token", *rest), False
-    cut = {each.axis for each in own.held}
+        return None, ("token", *rest), False, held
+    cut = {each.axis for each in held}
     fewer = last and len(whole) > _FLAT and whole[1] < length
     places = [1] if fewer else [axis for axis in range(1, len(whole)) if whole[axis] == length and axis not in cut]
     if whole[0] != batch or not places or 0 in cut:
-        return own, ("dim0", *rest), False
-    axis = max(places, key=lambda axis: own.value.stride(axis))
-    rest = _named([f"dim{other}" for other in range(1, len(whole)) if other != axis], own.value)
-    value = own.value.movedim(axis, 1).flatten(0, 1)
-    moved = tuple(Held(axis=each.axis - (each.axis > axis), size=each.size, ranges=each.ranges) for each in own.held)
-    return own._replace(value=value, held=moved), ("token", *rest), fewer
+        return None, ("dim0", *rest), False, held
+    axis = max(places, key=lambda axis: strides[axis])
+    rest = _named([f"dim{other}" for other in range(1, len(whole)) if other != axis], floating)
+    moved = tuple(Held(axis=each.axis - (each.axis > axis), size=each.size, ranges=each.ranges) for each in held)
+    return axis, ("token", *rest), fewer, moved
 
 
-def _named(rest: list[str], value: torch.Tensor) -> list[str]:
+def _named(rest: list[str], floating: bool) -> list[str]:
     """Names of all axes but the first; the last one of numbers that are computed is a channel's."""
-    return [*rest[:-1], "channel"] if rest and value.is_floating_point() else rest
+    return [*rest[:-1], "channel"] if rest and floating else rest
 
 
 def as_bytes(value: torch.Tensor) -> Any:

@@ -19,7 +19,7 @@ from dayzero.runtime.recording.rows import Sequences, runs
 from dayzero.runtime.recording.sampling import Sampling
 from dayzero.runtime.recording.statistics import _masked, _of_masked, measured
 from dayzero.runtime.recording.values import Local, arguments, by_rows, slots, variant
-from dayzero.schema.golden import Held
+from dayzero.schema.golden import Held, Rows
 
 
 class Expert(nn.Module):
@@ -163,7 +163,7 @@ def test_flat_tokens_with_positions_are_packed_sequences() -> None:
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 2**31), share=st.floats(0.05, 0.95))
 def test_samples_are_as_large_as_asked_and_parts_of_ranks_fit_together(seed: int, share: float) -> None:
-    sampling, rows = Sampling(share, share, seed), np.stack([np.zeros(4000, np.int64), np.arange(4000)], axis=1)
+    sampling, rows = Sampling(share, share, seed), (Rows(sequence=0, first=0, count=4000),)
     whole = sampling.of((4000, 512), rows, ())
     assert whole is not None and whole.rows is not None and whole.columns is not None
     assert abs(len(whole.rows) / 4000 - share) < 5 * (share * (1 - share) / 4000) ** 0.5

@@ -242,7 +242,7 @@ def _terms(pieces: list[Piece]) -> dict[tuple[int, ...], list[Piece]]:
 
 
 def _same_bytes(one: Piece, other: Piece) -> bool:
-    return (one.item.entry.sha256 == other.item.entry.sha256 and len(one.keys) == len(other.keys)
+    return (one.item.entry.digest == other.item.entry.digest and len(one.keys) == len(other.keys)
             and bool((one.keys == other.keys).all()))
 
 

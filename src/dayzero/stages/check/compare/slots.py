@@ -131,7 +131,7 @@ def _apart(truth: Assembled, grid: Assembled | Summed) -> float:
 def _digests(address: Address, side: Known) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Of what an address holds, and of what the module around it has under the same slot; empty: nothing."""
     around = address._replace(name=address.name.rpartition(".")[0])
-    own, parent = (tuple(item.entry.sha256 for item in side.places.get(each, ())) for each in (address, around))
+    own, parent = (tuple(item.entry.digest for item in side.places.get(each, ())) for each in (address, around))
     return own, parent
 
 
