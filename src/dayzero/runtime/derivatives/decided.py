@@ -71,7 +71,7 @@ class _Again(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._at += 1
         if operator is not func or known.shape != found.shape:
             raise OtherWaysError
-        return found.copy_(known)
+        return known.clone()
 
     def check_end(self) -> None:
         """Raises OtherWaysError."""
@@ -84,9 +84,12 @@ _PAIR = 2
 
 def _decided(made: Any, args: Any) -> list[torch.Tensor]:
     """The indices or truths that an operator makes of numbers."""
-    out = [each for each in tree_leaves(made) if isinstance(each, torch.Tensor) and not each.is_floating_point()]
-    numbers = out and any(isinstance(each, torch.Tensor) and each.is_floating_point() for each in tree_leaves(args))
-    return out if numbers else []
+    out = [each for each in tree_leaves(made) if isinstance(each, torch.Tensor) and not _number(each)]
+    return out if out and any(isinstance(each, torch.Tensor) and _number(each) for each in tree_leaves(args)) else []
+
+
+def _number(value: torch.Tensor) -> bool:
+    return value.is_floating_point() or value.is_complex()
 
 
 def _axis(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> int:

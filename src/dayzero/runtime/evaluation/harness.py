@@ -42,7 +42,8 @@ def found_tasks(tasks: Sequence[str], include: Path | None) -> tuple[str, ...]:
         raise UsageError(f"there is no folder {include}", "give the folder that the task definitions are in")
     manager = _manager(include)
     if unknown := [task for task in tasks if not manager.match_tasks([task])]:
-        raise UsageError(f"lm-eval has no task {unknown[0]!r}", "see `lm-eval ls tasks`, or give the folder of its file with --include")
+        raise UsageError(f"lm-eval has no task {unknown[0]!r}",
+                         "see `lm-eval ls tasks`, or give the folder of its file with --include")
     return tuple(tasks)
 
 

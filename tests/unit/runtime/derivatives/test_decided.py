@@ -61,6 +61,15 @@ def test_gradients_of_a_chooser_are_the_slopes_of_its_loss(choose: Callable[[tor
     assert abs(wrong.difference / wrong.gradient - 1) > 0.03
 
 
+def test_complex_numbers_are_no_decision() -> None:
+    """Rotary embeddings of some releases are products of complex numbers."""
+    model = Chooser(lambda scores: torch.view_as_real(torch.view_as_complex(scores.reshape(64, 4, 2)) * 1j).flatten(1))
+    model.value().backward()
+    assert model.router.grad is not None
+    [right] = differences(model, {"router": model.router.grad}, 1)
+    assert right.difference == pytest.approx(right.gradient, rel=1e-3)
+
+
 def test_choices_are_those_of_the_first_run() -> None:
     scores = torch.tensor([1.0, 2.0, 3.0])
     chosen = decided(lambda: float(scores.topk(1).values))
