@@ -3,8 +3,7 @@ its slope is what a gradient says it is."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -16,30 +15,30 @@ class OtherWaysError(Exception):
     """A run asks for other decisions than the first one."""
 
 
-class Decisions:
-    """What a model decided in its first run. A decision: numbers in, indices or truths out, of any operator."""
+def decided(loss: Callable[[], float]) -> Callable[[], float]:
+    """The loss, with the decisions of its first run: of any operator that makes indices or truths of numbers. Raises
+    OtherWaysError when a run is not like the first one."""
+    first = _First()
 
-    def __init__(self) -> None:
-        self._kept: list[tuple[Any, torch.Tensor]] | None = None
-
-    @contextmanager
-    def same(self) -> Iterator[None]:
-        """A run. Raises OtherWaysError when it is not like the first one."""
-        if self._kept is None:
-            first = _First()
+    def same() -> float:
+        if not first.ran:
             with first:
-                yield
-            self._kept = first.kept
-            return
-        with _Again(self._kept) as again:
-            yield
+                value = loss()
+            first.ran = True
+            return value
+        with _Again(first.kept) as again:
+            value = loss()
         again.check_end()
+        return value
+
+    return same
 
 
 class _First(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.kept: list[tuple[Any, torch.Tensor]] = []
+        self.ran = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         made = func(*args, **(kwargs or {}))
@@ -98,14 +97,3 @@ def _axis(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> int:
         if each.name == "dim":
             return int(kwargs.get("dim", args[number] if number < len(args) else -1))
     return -1
-
-
-def decided(loss: Callable[[], float]) -> Callable[[], float]:
-    """The loss, with the decisions of its first run. Raises OtherWaysError when a run goes other ways."""
-    decisions = Decisions()
-
-    def same() -> float:
-        with decisions.same():
-            return loss()
-
-    return same

@@ -10,9 +10,9 @@ import torch
 from dayzero.schema.golden import Statistics
 
 _SINGLE = (torch.bfloat16, torch.float16, torch.float32)
+_DOUBLE = (torch.float64, torch.int64, torch.int32)
 _MANY, _BLOCK = 2**20, 2**18
 """Of more values all figures of such a block are made one after the other: it stays near the processor meanwhile."""
-_DOUBLE = (torch.float64, torch.int64, torch.int32)
 NOTHING = Statistics(count=0, nan=0, inf=0, minimum=0.0, maximum=0.0, mean=0.0, rms=0.0, max_abs=0.0)
 
 

@@ -192,6 +192,17 @@ def test_statistics_against_numpy(dtype: torch.dtype) -> None:
     assert told.mean == pytest.approx(wanted.mean, rel=1e-3, abs=1e-5)
 
 
+def test_statistics_of_many_values_and_of_small_ones() -> None:
+    torch.manual_seed(0)
+    many = torch.randn(2**20 + 5)
+    told, wanted = measured(many)(), statistics(many.double().numpy())
+    assert (told.count, told.minimum, told.maximum) == (wanted.count, wanted.minimum, wanted.maximum)
+    assert (told.rms, told.mean) == (pytest.approx(wanted.rms, rel=1e-5), pytest.approx(wanted.mean, abs=1e-6))
+    many[-1] = float("nan")
+    assert measured(many)().nan == 1
+    assert measured(torch.full((10,), 1e-30))().rms == pytest.approx(1e-30)  # its square is 0 in f32
+
+
 @pytest.mark.parametrize("odd", [[float("nan"), 1, -2], [float("inf"), -float("inf"), 3], [float("nan")], [3e38, 3e38]])
 def test_statistics_of_what_is_no_number(odd: list[float]) -> None:
     value = torch.tensor(odd)
